@@ -239,3 +239,12 @@ def get(name: str, span: Span = UNKNOWN) -> Operator:
 def names() -> list[str]:
     """All operator names, sorted."""
     return sorted(_REGISTRY)
+
+
+def numpy_dtype(name: str) -> np.dtype:
+    """The NumPy dtype of a Relay dtype name (bfloat16 through ml_dtypes)."""
+    if name == "bfloat16":
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(name)
