@@ -20,7 +20,7 @@ from intarsia.ir import (
     Call, Constant, Expr, Function, IRModule, OpRef, TensorType, call, children, post_order, rebuild,
 )  # fmt: skip
 from intarsia.transform.rewriting import is_unit
-from intarsia.transform.scopes import Scopes, scopes_of
+from intarsia.ir.scopes import Scopes, scopes_of
 
 _SPATIAL = ("nn.conv", "nn.conv_transpose", "nn.max_pool", "nn.avg_pool")
 _ELEMENTWISE = frozenset(
@@ -50,7 +50,7 @@ class _Converter:
 
     def __init__(self, f: Function, typing: Typing):
         self.f, self.typing = f, typing
-        self.scopes: Scopes = scopes_of(f)
+        self.scopes: Scopes = scopes_of(f.body)
         self.old: dict[int, Expr] = {}
         self.last: dict[int, Expr] = {}
 

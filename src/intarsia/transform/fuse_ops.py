@@ -28,7 +28,7 @@ from intarsia.ir import (
 )  # fmt: skip
 from intarsia.op.entry import Site
 from intarsia.op.kind import Behaviour, Kind, behaviour
-from intarsia.transform.scopes import Scope, scopes_of
+from intarsia.ir.scopes import Scope, scopes_of
 
 _LARGEST = 48
 _POINTWISE = (Kind.ELEMENTWISE, Kind.INJECTIVE, Kind.REMAP)
@@ -53,7 +53,7 @@ class _Group:
 class _Fuser:
     def __init__(self, f: Function, typing: Typing, symbols: frozenset[str]):
         self.f, self.typing, self.symbols = f, typing, symbols
-        self.scopes = scopes_of(f)
+        self.scopes = scopes_of(f.body)
         self.behaviour: dict[int, Behaviour] = {}
         self.users: dict[int, list[Expr]] = {}
         self.group: dict[int, _Group] = {}

@@ -13,7 +13,7 @@ from intarsia.ir import (
     Constant, ConstructorRef, Expr, Function, GlobalVar, IRModule, Let, OpRef, RefNew, RefRead, RefWrite, Tuple,
     Var, children, post_order, rebuild,
 )  # fmt: skip
-from intarsia.transform.scopes import Scope, scopes_of
+from intarsia.ir.scopes import Scope, scopes_of
 
 _ATOMS = (Var, Constant, GlobalVar, OpRef, ConstructorRef)
 
@@ -26,7 +26,7 @@ def to_anf(module: IRModule) -> IRModule:
 def _function(f: Function) -> Function:
     if any(isinstance(n, Let | RefNew | RefRead | RefWrite) for n in post_order(f, into=_not_primitive)):
         return f
-    scopes = scopes_of(f)
+    scopes = scopes_of(f.body)
     atom: dict[int, Expr] = {}  # node -> what stands for it
     bindings: dict[int, list[tuple[Var, Expr]]] = {}
 
