@@ -86,6 +86,7 @@ class Site:
         self.out: tuple[TensorType, ...] = ()
         self._canonical = canonical
         self._count = 0
+        self._items: dict[int, np.ndarray] = {}
         self._fresh_name = fresh_name or self._count_up
 
     # ---- reading ----------------------------------------------------------------------------------------------
@@ -119,10 +120,15 @@ class Site:
         return self.args[i].value if self.has(i) else None
 
     def items(self, i: int, *, nonnegative: bool = False) -> np.ndarray:
-        """Argument i's contents as Dims (object array, same shape): known ones, else fresh symbols read at run time."""
+        """Argument i's contents as Dims (object array, same shape): known ones, else fresh symbols read at run time.
+
+        Asked again (by the compute definition, say) it gives the same symbols.
+        """
         known = self.value(i)
         if known is not None:
             return known
+        if i in self._items:
+            return self._items[i]
         shape = self.shape(i)
         if not all(d.is_const for d in shape) or "int" not in self.dtype(i):
             self.fail(f"the contents of argument {i + 1} set the result's rank; its length must be known, not {shape}")
@@ -132,6 +138,7 @@ class Site:
             self.bindings[name] = Item(i, flat)
             self.bounds.known[name] = (0 if nonnegative else float("-inf"), float("inf"))
             result.reshape(-1)[flat] = Symbol(name)
+        self._items[i] = result
         return result
 
     # ---- stating ----------------------------------------------------------------------------------------------
