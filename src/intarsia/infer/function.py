@@ -61,7 +61,9 @@ class FunctionTyper:
         self.holed: list[int] = []
         self.scopes: Scopes
         self.direct: set[int] = set()
-        self.lets: dict[int, Let] = {}
+        self.lets = typing.lets
+        self.lets_of: dict[int, list[Let]] = {}  # by the value they bind
+        self.latent: set[str] = set()  # symbols that no parameter's size determines
 
     # ---- functions --------------------------------------------------------------------------------------------
     def run(self) -> FuncType:
@@ -76,13 +78,15 @@ class FunctionTyper:
         return result
 
     def _prepare(self, f: Function) -> None:
-        self.scopes = scopes_of(f)
+        self.scopes = self.typing._scopes[self.name] = scopes_of(f)
         for node in self.scopes.order:
             match node:
                 case Call(op=Function() as callee):
                     self.direct.add(id(callee))
-                case Let(var=var):
+                case Let(var=var, value=value):
                     self.lets[id(var)] = node
+                    if isinstance(value, Function):
+                        self.lets_of.setdefault(id(value), []).append(node)
 
     def _function(self, f: Function, args: Sequence[Expr] | None) -> Steps:
         """Type a closure; `args`: of the call it stands in, for parameters without annotation."""
@@ -109,6 +113,9 @@ class FunctionTyper:
         self.equal.env = env
         self._leave(mark)
         self._set(f, FuncType(params, result, f.type_params))
+        for let in self.lets_of.get(id(f), ()):
+            if id(let.var) in self.types:  # it was used before its type was known
+                self._bind_let(let)
 
     def _declare(self, p: Var, t: Type) -> Type:
         """A parameter's annotated type: new symbols come into scope, `?` becomes one of them."""
@@ -124,6 +131,7 @@ class FunctionTyper:
                     self._enter(s, f"dimension {axis} {where}{path}")
         for s in sorted(type_symbols(t) - self.scope - {"?"}):
             self._enter(s, f"the type {where}")
+            self.latent.add(s)
         return t
 
     # ---- scopes -----------------------------------------------------------------------------------------------
@@ -227,7 +235,7 @@ class FunctionTyper:
         if let is None:
             self._fail("TYPE-007", f"the variable %{v.name} is not bound here", v.span)
         if id(let.value) in self.types:
-            self._set_type_of_let(let)
+            self._bind_let(let)
         elif isinstance(let.value, Function):  # the function calls itself
             f = let.value
             params = tuple(p.type if p.type is not None else Hole() for p in f.params)
@@ -235,20 +243,20 @@ class FunctionTyper:
         else:
             self._fail("TYPE-007", f"the value of %{v.name} uses %{v.name} itself", v.span)
 
-    def _set_type_of_let(self, let: Let) -> None:
-        self._set(let.var, self.types[id(let.value)])
+    def _bind_let(self, let: Let) -> None:
+        """The value's type for the variable; what an annotation or an earlier use asks for becomes checks of the value."""
+        t, what, span = self.types[id(let.value)], f"the value of %{let.var.name}", _known_span(let.var.span, let.span)
+        used = self.types.get(id(let.var))
+        if used is not None and used is not t:
+            self._state(let.value, self._fit(used, t, what, span))
+        if let.var.type is not None:
+            self._state(let.value, self._fit(let.var.type, t, what, span, free=True, keep=True))
+        self._set(let.var, t)
         self._set_value(let.var, self.values.get(id(let.value)))
 
     def _let(self, let: Let) -> None:
-        t = self.types[id(let.value)]
-        known = self.types.get(id(let.var))
-        if known is None:
-            self._set_type_of_let(let)
-        elif known is not t:
-            self._state(let, self._fit(known, t, f"the value of %{let.var.name}", let.span))
-        if let.var.type is not None:
-            what = f"the value of %{let.var.name}"
-            self._state(let, self._fit(let.var.type, t, what, _known_span(let.var.span, let.span), free=True, keep=True))
+        if id(let.var) not in self.types:
+            self._bind_let(let)
         self._set(let, self.types[id(let.body)])
         self._set_value(let, self.values.get(id(let.body)))
 
@@ -412,7 +420,9 @@ class FunctionTyper:
             p, t = todo.pop()
             match p:
                 case PVar(var=var):
-                    t = self._open(var, t, f"bound to %{var.name} by a match")
+                    t = self._open(var, t, f"what a match binds to %{var.name}")
+                    if self.latent:
+                        self._measure_latent(var, t)
                     if var.type is not None:
                         self._state(var, self._fit(var.type, t, f"%{var.name}", span, free=True, keep=True))
                     self._set(var, t)
@@ -436,6 +446,13 @@ class FunctionTyper:
                         f = FuncType(tuple(instantiate(i, own) for i in inputs), actual)
                     freeze(actual)
                     todo += zip(fields, f.args)
+
+    def _measure_latent(self, var: Var, t: Type) -> None:
+        """A symbol that occurs only inside an ADT's type gets its value where an element is taken out."""
+        for leaf, (_, tensor) in enumerate(_leaves(t)):
+            for axis, d in enumerate(tensor.shape):
+                if d.symbol in self.latent:
+                    self.typing._bindings.setdefault(id(var), {}).setdefault(d.symbol, Measured(leaf, axis))
 
     # ---- relating types ---------------------------------------------------------------------------------------
     def _fit(self, expected: Type, actual: Type, what: str, span: Span, *, free: bool = False, keep: bool = False) -> list[Check]:

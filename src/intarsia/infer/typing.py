@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from intarsia.dim import Dim
-from intarsia.ir.expr import Expr
+from intarsia.ir.expr import Expr, Let
+from intarsia.ir.scopes import Scopes
 from intarsia.ir.types import ADTType, FuncType, RefType, TensorType, TupleType, Type
 from intarsia.op.entry import Check, Item, Measured, Site
 
@@ -24,17 +24,25 @@ class Origin:
 
 
 class Typing:
-    """The result of `infer`. Expressions are looked up by identity."""
+    """The result of `infer`. Expressions are looked up by identity.
+
+    sites:   operator calls by id: attributes, result types, checks, bindings
+    checks:  every check of the module, function by function, in order of evaluation
+    origins: where each symbol comes from
+    lets:    variable id -> the let that binds it
+    """
 
     def __init__(self) -> None:
         self.sites: dict[int, Site] = {}
         self.checks: list[Check] = []
         self.origins: dict[str, Origin] = {}
+        self.lets: dict[int, Let] = {}
         self._types: dict[int, Type] = {}
         self._values: dict[int, Value] = {}
         self._bindings: dict[int, dict[str, Item | Measured]] = {}
         self._checks_at: dict[int, list[Check]] = {}
         self._symbols: dict[str, frozenset[str]] = {}
+        self._scopes: dict[str, Scopes] = {}
         self._keep: list[object] = []  # ids stay valid while their expressions live
 
     def type(self, e: Expr) -> Type:
@@ -66,6 +74,10 @@ class Typing:
     def symbols(self, function: str) -> frozenset[str]:
         """The symbols that the parameters of a global function bind at entry."""
         return self._symbols[function]
+
+    def scopes(self, function: str) -> Scopes:
+        """The scopes of a global function, the function itself being the root's only node."""
+        return self._scopes[function]
 
     def origin(self, symbol: str) -> str:
         """Where a symbol comes from, in words."""
@@ -105,7 +117,3 @@ def type_symbols(t: Type) -> set[str]:
             case RefType(value=value):
                 todo.append(value)
     return found
-
-
-def dim_text(d: Dim) -> str:
-    return str(d)
