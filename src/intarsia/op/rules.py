@@ -7,7 +7,7 @@ from functools import wraps
 
 import numpy as np
 
-from intarsia.dim import Dim, as_dim
+from intarsia.dim import Dim, as_dim, dmax, dmin
 from intarsia.kernel.compute import compute
 from intarsia.kernel.expr import Binary, Buffer, Const, Expr, Index, Load, Select, cast
 from intarsia.op.entry import Site
@@ -110,6 +110,17 @@ def one_element(site: Site, arg: int, what: str) -> None:
     """The argument must have exactly one element (rank 0, or all dimensions 1)."""
     for d in site.shape(arg):
         site.equal(d, 1, what)
+
+
+def clamp(site: Site, d: Dim, low: Dim, high: Dim) -> Dim:
+    """d held between low and high (low wins), without the comparisons that the bounds make superfluous."""
+    d = d if site.bounds.le(d, high) else dmin(d, high)
+    return d if site.bounds.le(low, d) else low if site.bounds.le(d, low) else dmax(d, low)
+
+
+def not_negative(site: Site, d: Dim) -> Dim:
+    """max(d, 0), as d or 0 alone where the bounds tell."""
+    return d if site.bounds.le(0, d) else as_dim(0) if site.bounds.le(d, 0) else dmax(d, 0)
 
 
 # ---- compute definitions ----------------------------------------------------------------------------------------
