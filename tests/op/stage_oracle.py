@@ -1,7 +1,7 @@
-"""Evaluates compute definitions stage by stage with NumPy, checking every access; no part of the code generator.
+"""Evaluates compute definitions stage by stage with NumPy, checking every access.
 
-Each index variable becomes an array along its own dimension, so an expression is evaluated for all places at once.
-`mask` follows `Select`: where an arm is not chosen its loads may be out of bounds and are not made.
+Each index variable becomes an array along its own dimension, so an expression is evaluated for all places at
+once. `mask` follows `Select`: where an arm is not chosen its loads may be out of bounds, and are not made.
 """
 
 from __future__ import annotations
@@ -18,17 +18,37 @@ from intarsia.op import entry
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 _UNARY = {
-    "neg": np.negative, "abs": np.abs, "sign": np.sign, "exp": np.exp, "log": np.log, "sqrt": np.sqrt,
-    "rsqrt": lambda x: 1 / np.sqrt(x), "reciprocal": lambda x: 1 / x, "sin": np.sin, "cos": np.cos, "tanh": np.tanh,
-    "erf": lambda x: _erf(x).astype(x.dtype), "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "floor": np.floor,
-    "ceil": np.ceil, "round": np.rint, "trunc": np.trunc, "not": np.logical_not, "isnan": np.isnan, "isinf": np.isinf,
-}  # fmt: skip
+    **{
+        op: getattr(np, op)
+        for op in "abs sign exp log sqrt sin cos tanh floor ceil trunc isnan isinf".split()
+    },
+    "neg": np.negative,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "reciprocal": lambda x: 1 / x,
+    "erf": lambda x: _erf(x).astype(x.dtype),
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "round": np.rint,
+    "not": np.logical_not,
+}
 _BINARY = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "floordiv": np.floor_divide, "mod": np.mod,
-    "fmod": np.fmod, "min": np.minimum, "max": np.maximum, "pow": np.power, "eq": np.equal, "ne": np.not_equal,
-    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "and": np.logical_and,
-    "or": np.logical_or, "xor": np.logical_xor,
-}  # fmt: skip
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "floordiv": np.floor_divide,
+    "mod": np.mod,
+    "fmod": np.fmod,
+    "min": np.minimum,
+    "max": np.maximum,
+    "pow": np.power,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "or": np.logical_or,
+    "xor": np.logical_xor,
+}
 _REDUCE = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min, "any": np.any, "all": np.all}
 
 

@@ -1,4 +1,4 @@
-"""Convolution and transposed convolution in any number of spatial dimensions (ONNX Conv-22, ConvTranspose-22)."""
+"""Convolution and its transpose in any number of spatial dimensions (ONNX Conv-22, ConvTranspose-22)."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ register(
             "layout": "NCHW",
             "auto_pad": "NOTSET",
         },
-        doc="Convolution with w [output channels, input channels / groups, kernel…], plus a bias per channel.",
+        doc="Convolution with w [output channels, input channels / groups, kernel…], plus a bias.",
     )
 )
 
@@ -200,10 +200,10 @@ def _transpose_rule(site: Site) -> TensorType:
 
 
 def _transpose_compute(site: Site, buffers: list) -> Buffer:
-    """A contraction over the input channels for each input place and kernel element, then a gather of overlaps.
+    """A contraction over input channels for each input place and kernel element, then a gather of overlaps.
 
-    Along a dimension without dilation, output place p receives only the kernel elements k ≡ p + begin modulo the
-    stride; so the gather visits just those: a single one where windows do not overlap (kernel <= stride).
+    Along a dimension without dilation, output place p receives only the kernel elements k ≡ p + begin modulo
+    the stride; so the gather visits just those: a single one where windows do not overlap (kernel <= stride).
     """
     x, w = buffers[0], buffers[1]
     layout, groups = read_layout(site, len(x.shape)), int(site.attrs["groups"])

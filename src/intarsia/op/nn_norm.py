@@ -100,7 +100,7 @@ def _batch_rule(site: Site) -> TensorType:
 
 
 def _batch_compute(site: Site, buffers: list) -> Buffer:
-    """x * factor + shift; factor and shift are one small stage each, folded when the statistics are constant."""
+    """x * factor + shift; both are small stages of their own, folded when the statistics are constant."""
     x, scale, bias, mean, variance = buffers
     axis, epsilon, acc = (
         site.axis(site.attrs["axis"], len(x.shape)),
@@ -205,7 +205,7 @@ register(
         _layer_reference,
         lambda site, buffers: _layer(site, buffers, True),
         attrs={"axis": -1, "epsilon": 1e-5},
-        doc="Zero mean and unit variance over the dimensions from axis on, then scale and bias (ONNX LayerNormalization-17).",
+        doc="Zero mean and unit variance over the dimensions from axis on, then scale and bias (ONNX).",
     )
 )
 
@@ -227,7 +227,7 @@ register(
         _rms_reference,
         lambda site, buffers: _layer(site, buffers, False),
         attrs={"axis": -1, "epsilon": 1e-5},
-        doc="x / sqrt(mean of squares over the dimensions from axis on + epsilon) * scale (ONNX RMSNormalization-23).",
+        doc="x / sqrt(mean of squares over the dimensions from axis on + epsilon) * scale (ONNX).",
     )
 )
 
@@ -293,7 +293,7 @@ register(
         ),
         lambda site, buffers: _grouped(site, buffers, site.shape(0)[1], "instance_norm"),
         attrs={"epsilon": 1e-5},
-        doc="Zero mean and unit variance over the spatial dimensions of each channel, then scale and bias (ONNX).",
+        doc="Zero mean and unit variance over the spatial dimensions of a channel, then scale and bias (ONNX).",
     )
 )
 register(
@@ -304,7 +304,7 @@ register(
         _group_reference,
         lambda site, buffers: _grouped(site, buffers, as_dim(site.attrs["groups"]), "group_norm"),
         attrs={"groups": REQUIRED, "epsilon": 1e-5},
-        doc="Zero mean and unit variance over each group of channels, then scale and bias per channel (ONNX-21).",
+        doc="Zero mean and unit variance over a group of channels, then scale and bias per channel (ONNX).",
     )
 )
 
@@ -319,7 +319,7 @@ def _softmax_rule(site: Site) -> TensorType:
 
 
 def _softmax(site: Site, buffers: list, logarithm: bool) -> Buffer:
-    """Stages: the largest element of a row, exp(x - largest), their sum, the quotient (or the difference of logarithms)."""
+    """Stages: the largest element of a row, exp(x - largest), their sum, the quotient (or difference of logs)."""
     x = buffers[0]
     axis, acc = site.axis(site.attrs["axis"], len(x.shape)), _accumulator(x.dtype)
     rows = x.shape[:axis] + x.shape[axis + 1 :]

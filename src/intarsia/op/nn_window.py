@@ -1,4 +1,4 @@
-"""The geometry that convolutions and pools share: layouts, windows, padding, sizes (ONNX Conv, MaxPool, AveragePool)."""
+"""The geometry that convolutions and pools share: layouts, windows, padding, sizes (as ONNX has them)."""
 
 from __future__ import annotations
 
@@ -60,9 +60,7 @@ def read_layout(site: Site, rank: int) -> Layout:
     """The layout attribute, checked against the rank of the data."""
     name = site.attrs["layout"]
     if name not in ("NCHW", "NHWC"):
-        site.fail(
-            f"layout {name!r} is neither 'NCHW' nor 'NHWC' (which also stand for other numbers of spatial dimensions)"
-        )
+        site.fail(f"layout {name!r} is neither 'NCHW' nor 'NHWC' (for any number of spatial dimensions)")
     if rank < 3:
         site.fail(
             f"the data needs a batch, a channel and at least one spatial dimension, not {rank} dimensions"
@@ -91,7 +89,7 @@ def extent(kernel: DimLike, dilation: int) -> Dim:
 def read_padding(
     site: Site, sizes: Sequence[Dim], kernel: Sequence[Dim], strides: Sequence[int], dilation: Sequence[int]
 ) -> tuple[tuple[Dim, Dim], ...]:
-    """(begin, end) per spatial dimension from the attributes padding and auto_pad (for a convolution or pool)."""
+    """(begin, end) per spatial dimension from the attributes padding and auto_pad."""
     count, mode, given = len(sizes), site.attrs["auto_pad"], site.attrs["padding"]
     if mode == "NOTSET":
         return explicit_padding(site, count)
@@ -137,7 +135,7 @@ def result_size(site: Site, size: Dim, window: Window, axis: int, ceil: bool = F
 
 
 def inside(positions: Sequence[tuple[Dim, Dim, bool, bool]]) -> Expr | None:
-    """0 <= position < size for all (position, size, may be negative, may reach size); None if there is nothing to test."""
+    """0 <= position < size for all (position, size, may be negative, may reach size); None: nothing to test."""
     tests: list[Expr] = []
     for position, size, low, high in positions:
         if low:

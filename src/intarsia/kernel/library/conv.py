@@ -1,11 +1,11 @@
 """Facts about convolutions and pools that a strategy would otherwise have to recover from index expressions.
 
 An operator attaches one of these to its reduce stage as a hint: `{'conv': ConvShape(…)}`,
-`{'pool': PoolShape(…)}`, `{'conv_transpose': ConvTransposeShape(…)}`. The stage itself is complete without it.
+`{'pool': PoolShape(…)}`, `{'conv_transpose': ConvTransposeShape(…)}`. The stage is complete without it.
 
-Spatial tuples (kernel, strides, padding, dilation) go from the outermost spatial dimension inwards. `layout` is
-'NCHW' (batch, channels, spatial…) or 'NHWC' (batch, spatial…, channels) for any number of spatial dimensions; it
-holds for the data and the result alike. `data` and `weight` are the operator's own operands, before padding.
+Spatial tuples (kernel, strides, padding, dilation) go from the outermost spatial dimension inwards. `layout`
+is 'NCHW' (batch, channels, spatial…) or 'NHWC' (batch, spatial…, channels) for any number of spatial dimensions;
+it holds for the data and the result alike. `data` and `weight` are the operator's own operands, before padding.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class ConvTransposeShape:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PoolShape:
-    """A window reduction ('max', or 'sum' of an average) over the spatial dimensions; padding does not contribute.
+    """A window reduction ('max', or 'sum' of an average) over the spatial dimensions; padding adds nothing.
 
     Windows may also stick out past `end` (ceil mode): bounds follow from the stage's shape.
     """
