@@ -320,7 +320,7 @@ class FunctionTyper:
         site.out = result.fields if isinstance(result, TupleType) else (result,)  # type: ignore[assignment]
         if site.bindings:
             self._remember_items(call, site)
-        if contents is not None and contents.size <= _KNOWN_ELEMENTS:
+        if contents is not None and (isinstance(contents, tuple) or contents.size <= _KNOWN_ELEMENTS):
             self.values[id(call)] = contents
         return result
 

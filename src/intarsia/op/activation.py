@@ -14,7 +14,11 @@ from intarsia.op.rules import broadcast, common_dtype, elementwise, need, oracle
 
 
 def _activation(
-    name: str, body: Callable[..., Expr], reference: Callable, doc: str, attrs: Mapping[str, object] | None = None
+    name: str,
+    body: Callable[..., Expr],
+    reference: Callable,
+    doc: str,
+    attrs: Mapping[str, object] | None = None,
 ) -> None:
     """body(x, **attrs) builds the element, reference(x, **attrs) is its NumPy twin."""
 
@@ -144,7 +148,9 @@ def _prelu_rule(site: Site) -> Type:
     x = site.shape(0)
     if site.rank(1) > len(x):
         site.fail("the slope has more dimensions than x")
-    same_shape(site, broadcast(site, x, site.shape(1)), x, "prelu's slope is stretched to x, not x to the slope")
+    same_shape(
+        site, broadcast(site, x, site.shape(1)), x, "prelu's slope is stretched to x, not x to the slope"
+    )
     return TensorType(x, dtype)
 
 

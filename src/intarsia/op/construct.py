@@ -9,10 +9,21 @@ import numpy as np
 from intarsia.dim import Dim, as_dim, product
 from intarsia.ir.types import TensorType, Type
 from intarsia.kernel.compute import compute
-from intarsia.kernel.expr import Buffer, Const, Expr, Index, Select, cast
+from intarsia.kernel.expr import Buffer, Expr, Index, Select, cast
 from intarsia.op.entry import Operator, Site, numpy_dtype, register
 from intarsia.op.rules import (
-    KNOWN_LIMIT, common_dtype, dims_array, first, is_float, is_int, known, need, not_negative, one, one_element, widen, zero,
+    KNOWN_LIMIT,
+    common_dtype,
+    dims_array,
+    first,
+    is_float,
+    known,
+    need,
+    not_negative,
+    one,
+    one_element,
+    widen,
+    zero,
 )  # fmt: skip
 
 
@@ -68,7 +79,11 @@ def _arange_compute(site: Site, bufs: list) -> Buffer:
     out = site.out[0]
 
     def number(i: int, dtype: str) -> Expr:
-        return cast(first(bufs[i]), dtype) if bufs[i] is not None else Index(as_dim(site.items(i).reshape(-1)[0]))
+        return (
+            cast(first(bufs[i]), dtype)
+            if bufs[i] is not None
+            else Index(as_dim(site.items(i).reshape(-1)[0]))
+        )
 
     def element(i: Dim) -> Expr:
         wide = out.dtype if out.dtype == "float64" else "float32" if is_float(out.dtype) else "int64"
@@ -224,7 +239,11 @@ def _one_hot_axis(site: Site) -> int:
 def _one_hot_rule(site: Site) -> Type:
     need(site, 0, "number")
     one_element(site, 1, "the depth of one_hot is one number")
-    depth, axis, shape = as_dim(site.items(1, nonnegative=True).reshape(-1)[0]), _one_hot_axis(site), site.shape(0)
+    depth, axis, shape = (
+        as_dim(site.items(1, nonnegative=True).reshape(-1)[0]),
+        _one_hot_axis(site),
+        site.shape(0),
+    )
     if site.rank(2) != 1:
         site.fail("the values (off, on) must be a vector of 2")
     site.equal(site.shape(2)[0], 2, "the values of one_hot are off and on")

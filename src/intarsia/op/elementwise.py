@@ -16,15 +16,29 @@ from intarsia.ir.types import DTYPES, TensorType, Type
 from intarsia.kernel.expr import Binary, Const, Expr, Select, Unary, cast
 from intarsia.op.entry import REQUIRED, Operator, Site, numpy_dtype, register
 from intarsia.op.rules import (
-    broadcast, common_dtype, elementwise, first, is_float, is_int, known, known_elementwise, need, one, one_element,
-    oracle, truth, widen, wrap, zero,
+    broadcast,
+    common_dtype,
+    elementwise,
+    first,
+    is_float,
+    is_int,
+    known,
+    known_elementwise,
+    need,
+    one_element,
+    oracle,
+    truth,
+    widen,
+    wrap,
 )  # fmt: skip
 
 Value = Callable[[Site], "np.ndarray | None"] | None
 
 
 # ---- one argument -----------------------------------------------------------------------------------------------
-def _unary(name: str, family: str, op: str, reference: Callable, doc: str, *, value: Value = None, to_bool=False) -> None:
+def _unary(
+    name: str, family: str, op: str, reference: Callable, doc: str, *, value: Value = None, to_bool=False
+) -> None:
     def rule(site: Site) -> Type:
         dtype = need(site, 0, family)
         return TensorType(site.shape(0), "bool" if to_bool else dtype)
@@ -34,7 +48,13 @@ def _unary(name: str, family: str, op: str, reference: Callable, doc: str, *, va
 
     register(
         Operator(
-            name, ("x",), rule, oracle(reference), lambda site, bufs: elementwise(site, bufs, body), value=value, doc=doc
+            name,
+            ("x",),
+            rule,
+            oracle(reference),
+            lambda site, bufs: elementwise(site, bufs, body),
+            value=value,
+            doc=doc,
         )
     )
 
@@ -247,34 +267,19 @@ def _binary(
 
     register(
         Operator(
-            name, ("a", "b"), rule, oracle(reference), lambda site, bufs: elementwise(site, bufs, body), value=value, doc=doc
+            name,
+            ("a", "b"),
+            rule,
+            oracle(reference),
+            lambda site, bufs: elementwise(site, bufs, body),
+            value=value,
+            doc=doc,
         )
     )
 
 
 def _kernel(op: str) -> Callable[[Expr, Expr], Expr]:
     return lambda a, b: Binary(op, a, b)
-
-
-def _guarded(op: str) -> Callable[[Expr, Expr], Expr]:
-    """Integer division that cannot trap: x / 0 is 0, and least / -1 wraps. Floats as they are."""
-
-    def body(a: Expr, b: Expr) -> Expr:
-        if is_float(a.dtype):
-            return Binary(op, a, b)
-        nil, unit = zero(a.dtype), one(a.dtype)
-        by_zero = b.equals(nil)
-        signed = not a.dtype.startswith("uint")
-        if op in ("mod", "fmod"):  # by 1 or -1 the rest is 0, and that is what the rest by 0 is said to be
-            risky = Binary("or", by_zero, b.equals(-1)) if signed else by_zero
-            return Binary(op, a, Select(risky, unit, b))
-        if not signed:
-            return Select(by_zero, nil, Binary(op, a, Select(by_zero, unit, b)))
-        by_minus = b.equals(-1)
-        quotient = Binary(op, a, Select(Binary("or", by_zero, by_minus), unit, b))
-        return Select(by_zero, nil, Select(by_minus, -a, quotient))
-
-    return body
 
 
 def _truncated(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -317,26 +322,55 @@ def _either(site: Site, a: Dim, b: Dim) -> Dim:
 
 
 _binary("add", "number", _kernel("add"), np.add, "a + b", value=known_elementwise(lambda s, a, b: a + b))
-_binary("subtract", "number", _kernel("sub"), np.subtract, "a - b", value=known_elementwise(lambda s, a, b: a - b))
-_binary("multiply", "number", _kernel("mul"), np.multiply, "a * b", value=known_elementwise(lambda s, a, b: a * b))
-_binary("divide", "number", _guarded("div"), _truncated, "a / b; integers truncate", value=known_elementwise(_divided))
 _binary(
-    "floor_divide", "number", _guarded("floordiv"), np.floor_divide, "largest integer not above a / b",
+    "subtract", "number", _kernel("sub"), np.subtract, "a - b", value=known_elementwise(lambda s, a, b: a - b)
+)
+_binary(
+    "multiply", "number", _kernel("mul"), np.multiply, "a * b", value=known_elementwise(lambda s, a, b: a * b)
+)
+_binary(
+    "divide",
+    "number",
+    _kernel("div"),
+    _truncated,
+    "a / b; integers truncate",
+    value=known_elementwise(_divided),
+)
+_binary(
+    "floor_divide", "number", _kernel("floordiv"), np.floor_divide, "largest integer not above a / b",
     value=known_elementwise(lambda s, a, b: as_dim(0) if b == 0 else a // b),
 )  # fmt: skip
 _binary(
-    "mod", "number", _guarded("mod"), np.mod, "rest of floor division, with the sign of b",
+    "mod", "number", _kernel("mod"), np.mod, "rest of floor division, with the sign of b",
     value=known_elementwise(lambda s, a, b: as_dim(0) if b == 0 else a % b),
 )  # fmt: skip
-_binary("fmod", "number", _guarded("fmod"), np.fmod, "rest of truncated division, with the sign of a", value=known_elementwise(_remainder))  # fmt: skip
+_binary("fmod", "number", _kernel("fmod"), np.fmod, "rest of truncated division, with the sign of a", value=known_elementwise(_remainder))  # fmt: skip
 _binary("maximum", "number", _kernel("max"), np.maximum, "the larger; NaN if either is", value=known_elementwise(lambda s, a, b: _larger(s, a, b)))  # fmt: skip
 _binary("minimum", "number", _kernel("min"), np.minimum, "the smaller; NaN if either is", value=known_elementwise(lambda s, a, b: _smaller(s, a, b)))  # fmt: skip
 _binary("equal", "any", _kernel("eq"), np.equal, "a == b", value=_relation("=="), to_bool=True)
-_binary("not_equal", "any", _kernel("ne"), np.not_equal, "a != b", value=_relation("==", negate=True), to_bool=True)
+_binary(
+    "not_equal",
+    "any",
+    _kernel("ne"),
+    np.not_equal,
+    "a != b",
+    value=_relation("==", negate=True),
+    to_bool=True,
+)
 _binary("less", "number", _kernel("lt"), np.less, "a < b", value=_relation("<"), to_bool=True)
 _binary("less_equal", "number", _kernel("le"), np.less_equal, "a <= b", value=_relation("<="), to_bool=True)
-_binary("greater", "number", _kernel("gt"), np.greater, "a > b", value=_relation("<", swap=True), to_bool=True)
-_binary("greater_equal", "number", _kernel("ge"), np.greater_equal, "a >= b", value=_relation("<=", swap=True), to_bool=True)
+_binary(
+    "greater", "number", _kernel("gt"), np.greater, "a > b", value=_relation("<", swap=True), to_bool=True
+)
+_binary(
+    "greater_equal",
+    "number",
+    _kernel("ge"),
+    np.greater_equal,
+    "a >= b",
+    value=_relation("<=", swap=True),
+    to_bool=True,
+)
 _binary("logical_and", "bool", _kernel("and"), np.logical_and, "a and b", value=known_elementwise(_both))
 _binary("logical_or", "bool", _kernel("or"), np.logical_or, "a or b", value=known_elementwise(_either))
 _binary("logical_xor", "bool", _kernel("xor"), np.logical_xor, "exactly one of a and b")
@@ -344,7 +378,13 @@ _binary("bitwise_and", "int", _kernel("bitand"), np.bitwise_and, "bits of both")
 _binary("bitwise_or", "int", _kernel("bitor"), np.bitwise_or, "bits of either")
 _binary("bitwise_xor", "int", _kernel("bitxor"), np.bitwise_xor, "bits of exactly one")
 _binary("left_shift", "int", _kernel("shl"), np.left_shift, "a * 2^b; 0 for b of the width or more")
-_binary("right_shift", "int", _kernel("shr"), np.right_shift, "a / 2^b, rounded down; b below the width for negative a")
+_binary(
+    "right_shift",
+    "int",
+    _kernel("shr"),
+    np.right_shift,
+    "a / 2^b, rounded down; b below the width for negative a",
+)
 
 
 def _larger(site: Site, a: Dim, b: Dim) -> Dim:
@@ -367,15 +407,8 @@ def _power_body(a: Expr, b: Expr) -> Expr:
     if is_float(a.dtype):
         return Binary("pow", a, cast(b, a.dtype))
     if is_float(b.dtype):
-        wide = "float64" if a.dtype in ("int64", "uint64", "int32", "uint32") else "float32"
-        return cast(Binary("pow", cast(a, wide), cast(b, wide)), a.dtype)
-    b = cast(b, a.dtype)
-    if a.dtype.startswith("uint"):
-        return Binary("pow", a, b)
-    nil, unit = zero(a.dtype), one(a.dtype)
-    odd = Binary("ne", Binary("bitand", b, unit), nil)
-    inverse = Select(a.equals(unit), unit, Select(a.equals(-1), Select(odd, -unit, unit), nil))
-    return Select(b < nil, inverse, Binary("pow", a, Binary("max", b, nil)))
+        return cast(Binary("pow", cast(a, "float64"), cast(b, "float64")), a.dtype)
+    return Binary("pow", a, cast(b, a.dtype))
 
 
 def _power(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -32,7 +32,9 @@ def _axis(site: Site) -> int:
 def _inside(indices: np.ndarray, size: int) -> np.ndarray:
     """Indices as 0 … size-1; IndexError for others."""
     if indices.size and not (-size <= int(indices.min()) and int(indices.max()) < size):
-        raise IndexError(f"an index of {int(indices.min())} … {int(indices.max())} is outside a dimension of size {size}")
+        raise IndexError(
+            f"an index of {int(indices.min())} … {int(indices.max())} is outside a dimension of size {size}"
+        )
     return np.where(indices < 0, indices + size, indices)
 
 
@@ -79,7 +81,9 @@ def _take_value(site: Site) -> np.ndarray | None:
     size = found[0].shape[_axis(site)]
     if indices.size and not (-size <= indices.min() and indices.max() < size):
         site.fail(f"index {[int(i) for i in indices.reshape(-1)]} is outside a dimension of size {size}")
-    result = np.empty([*found[0].shape[: _axis(site)], *indices.shape, *found[0].shape[_axis(site) + 1 :]], object)
+    result = np.empty(
+        [*found[0].shape[: _axis(site)], *indices.shape, *found[0].shape[_axis(site) + 1 :]], object
+    )
     result[...] = np.take(found[0], indices, _axis(site))
     return result
 
@@ -284,7 +288,10 @@ def _scatter_nd(x: np.ndarray, indices: np.ndarray, updates: np.ndarray, *, redu
     k, rank = indices.shape[-1], updates.ndim
     split = indices.ndim - 1
     lead = [
-        np.broadcast_to(_inside(indices[..., j], x.shape[j]).reshape(indices.shape[:-1] + (1,) * (rank - split)), updates.shape)
+        np.broadcast_to(
+            _inside(indices[..., j], x.shape[j]).reshape(indices.shape[:-1] + (1,) * (rank - split)),
+            updates.shape,
+        )
         for j in range(k)
     ]
     rest = list(np.indices(updates.shape))[split:]

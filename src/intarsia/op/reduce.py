@@ -34,7 +34,12 @@ def _kept(shape: tuple[Dim, ...], axes: tuple[int, ...], keepdims: bool) -> tupl
 
 
 def reduction(
-    op: str, x: Buffer, axes: tuple[int, ...], keepdims: bool, body: Callable[..., Expr] = lambda e: e, *more: Buffer
+    op: str,
+    x: Buffer,
+    axes: tuple[int, ...],
+    keepdims: bool,
+    body: Callable[..., Expr] = lambda e: e,
+    *more: Buffer,
 ) -> Buffer:
     """One stage: `op` over the axes of body(x's element, element of each tensor of `more`).
 
@@ -65,12 +70,16 @@ def _finish(site: Site, result: Buffer) -> Buffer:
 Body = Callable[[Site, Buffer, tuple[int, ...], bool], Buffer]
 
 
-def _reduction(name: str, family: str, body: Body, reference: Callable, doc: str, value: Callable | None = None) -> None:
+def _reduction(
+    name: str, family: str, body: Body, reference: Callable, doc: str, value: Callable | None = None
+) -> None:
     def rule(site: Site) -> Type:
         dtype = need(site, 0, family)
         return TensorType(_kept(site.shape(0), reduced_axes(site), bool(site.attrs["keepdims"])), dtype)
 
-    def run(x: np.ndarray, axes: np.ndarray | None = None, *, keepdims: bool, noop_with_empty_axes: bool) -> np.ndarray:
+    def run(
+        x: np.ndarray, axes: np.ndarray | None = None, *, keepdims: bool, noop_with_empty_axes: bool
+    ) -> np.ndarray:
         chosen = None if axes is None or not len(axes) else tuple(int(a) for a in axes)
         if chosen is None:
             chosen = () if noop_with_empty_axes else tuple(range(x.ndim))
@@ -90,7 +99,11 @@ def _reduction(name: str, family: str, body: Body, reference: Callable, doc: str
         if not rows.size:
             return None
         items = dims_array([value([as_dim(d) for d in row]) for row in flat])
-        shape = [1 if a in axes else d for a, d in enumerate(x.shape)] if site.attrs["keepdims"] else rows.shape[:-1]
+        shape = (
+            [1 if a in axes else d for a, d in enumerate(x.shape)]
+            if site.attrs["keepdims"]
+            else rows.shape[:-1]
+        )
         return items.reshape(tuple(shape))
 
     register(
@@ -109,7 +122,9 @@ def _reduction(name: str, family: str, body: Body, reference: Callable, doc: str
 
 
 # ---- plain ones -------------------------------------------------------------------------------------------------
-def _plain(op: str, inner: Callable[[Expr], Expr] = lambda e: e, outer: Callable[[Expr], Expr] | None = None) -> Body:
+def _plain(
+    op: str, inner: Callable[[Expr], Expr] = lambda e: e, outer: Callable[[Expr], Expr] | None = None
+) -> Body:
     """op of inner(x), then outer of the result."""
 
     def body(site: Site, x: Buffer, axes: tuple[int, ...], keepdims: bool) -> Buffer:
@@ -221,10 +236,36 @@ _reduction(
     _times,
 )  # fmt: skip
 _reduction("reduce.mean", "number", _mean, _mean_reference, "arithmetic mean")
-_reduction("reduce.max", "any", _extremum("max"), _extremum_reference("max"), "largest element; NaN if there is one", _most)
-_reduction("reduce.min", "any", _extremum("min"), _extremum_reference("min"), "smallest element; NaN if there is one", _least)
-_reduction("reduce.any", "bool", _plain("any"), lambda x, axes, keep: np.any(x, axes, keepdims=keep), "whether any holds")
-_reduction("reduce.all", "bool", _plain("all"), lambda x, axes, keep: np.all(x, axes, keepdims=keep), "whether all hold")
+_reduction(
+    "reduce.max",
+    "any",
+    _extremum("max"),
+    _extremum_reference("max"),
+    "largest element; NaN if there is one",
+    _most,
+)
+_reduction(
+    "reduce.min",
+    "any",
+    _extremum("min"),
+    _extremum_reference("min"),
+    "smallest element; NaN if there is one",
+    _least,
+)
+_reduction(
+    "reduce.any",
+    "bool",
+    _plain("any"),
+    lambda x, axes, keep: np.any(x, axes, keepdims=keep),
+    "whether any holds",
+)
+_reduction(
+    "reduce.all",
+    "bool",
+    _plain("all"),
+    lambda x, axes, keep: np.all(x, axes, keepdims=keep),
+    "whether all hold",
+)
 _reduction(
     "reduce.l1_norm", "number", _plain("sum", _magnitude), lambda x, axes, keep: _sum(np.abs(x), axes, keep),
     "sum of absolute values",
@@ -239,7 +280,9 @@ _reduction(
 _reduction(
     "reduce.log_sum", "number", _plain("sum", outer=_log), lambda x, axes, keep: np.log(_sum(x, axes, keep)), "logarithm of the sum"
 )  # fmt: skip
-_reduction("reduce.log_sum_exp", "number", _log_sum_exp, _log_sum_exp_reference, "log(sum(exp(x))), without overflow")
+_reduction(
+    "reduce.log_sum_exp", "number", _log_sum_exp, _log_sum_exp_reference, "log(sum(exp(x))), without overflow"
+)
 
 
 # ---- places of extrema ------------------------------------------------------------------------------------------

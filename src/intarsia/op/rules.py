@@ -137,7 +137,9 @@ def first(buffer: Buffer) -> Load:
     return buffer[(as_dim(0),) * len(buffer.shape)]
 
 
-def elementwise(site: Site, buffers: Sequence[Buffer], body: Callable[..., Expr], *, moves: bool = False) -> Buffer:
+def elementwise(
+    site: Site, buffers: Sequence[Buffer], body: Callable[..., Expr], *, moves: bool = False
+) -> Buffer:
     """The tensor of `body(a, b, …)` over broadcast elements.
 
     Half-precision elements arrive as float32, unless the body only moves them.
@@ -257,7 +259,9 @@ def oracle(fn: Callable) -> Callable:
         dtype = arrays[0].dtype
         half = dtype.name in HALF
         with np.errstate(all="ignore"):
-            wide = [a.astype(np.float32) if half and a is not None and a.dtype == dtype else a for a in arrays]
+            wide = [
+                a.astype(np.float32) if half and a is not None and a.dtype == dtype else a for a in arrays
+            ]
             result = np.asarray(fn(*wide, **attrs))
             return result if result.dtype == bool else result.astype(dtype)
 

@@ -16,7 +16,12 @@ from intarsia.kernel.compute import compute
 from intarsia.kernel.expr import Buffer, Expr, Index, Select
 from intarsia.op.entry import REQUIRED, Operator, Site, register
 from intarsia.op.rules import (
-    at, common_dtype, known, known_moved, normal_axes, not_negative,
+    at,
+    common_dtype,
+    known,
+    known_moved,
+    normal_axes,
+    not_negative,
 )  # fmt: skip
 
 # ---- views: the same elements in the same order -----------------------------------------------------------------
@@ -67,14 +72,6 @@ def _divides(a: Dim, b: Dim) -> bool:
 def _view(site: Site, bufs: list) -> Buffer:
     x = bufs[0]
     return compute(site.out[0].shape, lambda *i: x[regroup(x.shape, site.out[0].shape, i)], name="view")
-
-
-def _known_view(site: Site) -> np.ndarray | None:
-    found = known(site, 0)
-    shape = site.out[0].shape
-    if found is None or not all(d.is_const for d in shape):
-        return None
-    return found[0].reshape(tuple(d.value for d in shape))
 
 
 def quotient(site: Site, above: Sequence[Dim], below: Sequence[Dim], what: str) -> Dim:
@@ -132,7 +129,9 @@ def _known_codes(site: Site, x: Sequence[Dim], codes: list[Dim]) -> tuple[Dim, .
     if len(holes) > 1:
         site.fail("more than one dimension of the new shape is -1")
     for axis in holes:
-        shape[axis] = quotient(site, x, [d for d in shape if d is not None], f"dimension {axis} (-1) of the new shape")
+        shape[axis] = quotient(
+            site, x, [d for d in shape if d is not None], f"dimension {axis} (-1) of the new shape"
+        )
     return tuple(d for d in shape if d is not None)
 
 
@@ -165,6 +164,13 @@ def _reshape(x: np.ndarray, shape: np.ndarray, *, allowzero: bool) -> np.ndarray
     return x.reshape(codes)
 
 
+def _known_reshape(site: Site) -> np.ndarray | None:
+    found = known(site, 0, 1)
+    if found is None or not all(as_dim(d).is_const for d in found[1]):
+        return None
+    return _reshape(*found, allowzero=bool(site.attrs["allowzero"]))
+
+
 register(
     Operator(
         "reshape",
@@ -174,7 +180,7 @@ register(
         _view,
         attrs={"allowzero": False},
         value_args=(1,),
-        value=_known_view,
+        value=_known_reshape,
         view=True,
         doc="the elements of x in a new shape; 0 copies a dimension, -1 is what remains",
     )
@@ -197,7 +203,7 @@ register(
         lambda x, *, axes: np.expand_dims(x, tuple(axes)),
         _view,
         attrs={"axes": REQUIRED},
-        value=_known_view,
+        value=known_moved(lambda site, x: np.expand_dims(x, site.attrs["axes"])),
         view=True,
         doc="dimensions of size 1 put in at the given places of the result",
     )
@@ -226,7 +232,7 @@ register(
         lambda x, *, axes: np.squeeze(x, None if axes is None else tuple(axes)),
         _view,
         attrs={"axes": None},
-        value=_known_view,
+        value=known_moved(lambda site, x: np.squeeze(x, site.attrs["axes"])),
         view=True,
         doc="dimensions of size 1 taken out (all of them without axes)",
     )
@@ -246,7 +252,8 @@ def _flatten(x: np.ndarray, *, axis: int) -> np.ndarray:
 
 register(
     Operator(
-        "flatten", ("x",), _flatten_rule, _flatten, _view, attrs={"axis": 1}, value=_known_view, view=True,
+        "flatten", ("x",), _flatten_rule, _flatten, _view, attrs={"axis": 1}, view=True,
+        value=known_moved(lambda site, x: _flatten(x, axis=int(site.attrs["axis"]))),  # type: ignore[arg-type]
         doc="a matrix: dimensions before axis by those from it on",
     )
 )  # fmt: skip
@@ -420,7 +427,9 @@ def _split_compute(site: Site, bufs: list) -> tuple[Buffer, ...]:
     return tuple(part(t.shape, low) for t, low in zip(site.out, _split_offsets(site), strict=True))
 
 
-def _split(x: np.ndarray, sizes: np.ndarray | None = None, *, axis: int, parts: int | None) -> tuple[np.ndarray, ...]:
+def _split(
+    x: np.ndarray, sizes: np.ndarray | None = None, *, axis: int, parts: int | None
+) -> tuple[np.ndarray, ...]:
     if sizes is None:
         most = -(-x.shape[axis] // parts)
         places = [min(k * most, x.shape[axis]) for k in range(1, parts)]

@@ -21,7 +21,9 @@ def _slice_ranges(site: Site) -> dict[int, tuple[Dim, Dim, Dim]]:
     axes = constant_items(site, 3, "the axes of slice") if site.has(3) else tuple(range(len(starts)))
     steps = site.items(4).reshape(-1) if site.has(4) else dims_array([1] * len(starts))
     if not len(starts) == len(ends) == len(axes) == len(steps):
-        site.fail(f"{len(starts)} starts, {len(ends)} ends, {len(axes)} axes and {len(steps)} steps do not match")
+        site.fail(
+            f"{len(starts)} starts, {len(ends)} ends, {len(axes)} axes and {len(steps)} steps do not match"
+        )
     return {
         axis: _slice_range(site, x[axis], as_dim(start), as_dim(end), as_dim(step))
         for axis, start, end, step in zip(normal_axes(site, axes, len(x)), starts, ends, steps)
