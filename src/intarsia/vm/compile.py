@@ -13,8 +13,9 @@ from typing import Union
 
 import numpy as np
 
-from intarsia.dim import Dim, Symbol, as_dim, product
+from intarsia.dim import Bounds, Dim, Symbol, as_dim, product
 from intarsia.infer import Typing, infer
+from intarsia.infer.entry import Demand, entry_plan
 from intarsia.infer.typing import tensor_leaves
 from intarsia.ir import (
     Call, Constant, Expr, Function, GlobalVar, If, IRModule, Let, OpRef, TensorType, Tuple, TupleGet, TupleType, Type,
@@ -135,7 +136,7 @@ class _FunctionCompiler:
         return self._finish(leaves)
 
     def _finish(self, params: Sequence[TensorType]) -> isa.Function:
-        bounds = self._bounds()
+        bounds = Bounds(self.module.bounds.known if self.name == "main" else None)
         plan = memory.plan(self.body, self.sizes, bounds)
         offsets = {register: self._entry_int(offset) for register, offset in plan.offsets.items()}
         if plan.size != 0:
@@ -147,46 +148,34 @@ class _FunctionCompiler:
             self.name, tuple(map(_spec, params)), tuple(map(_spec, results)), self.ints, self.objects, memory.resolve(code)
         )
 
-    def _bounds(self):
-        from intarsia.dim import Bounds
-
-        known = dict(self.module.bounds.known) if self.name == "main" else {}
-        return Bounds(known)
-
     # ---- entry ------------------------------------------------------------------------------------------------
     def _bind_parameters(self, leaves: Sequence[TensorType]) -> None:
         """Symbols from the parameters' dimensions, and checks that the dimensions agree."""
         names = self._parameter_names(leaves)
-        open_dims: list[tuple[int, int, Dim]] = []
+        for step in entry_plan(self.typing.type(p) for p in self.function.params):
+            size = self._entry_size(step.leaf, step.axis)
+            if isinstance(step, Demand):
+                d = step.dim
+                what = f"dimension {step.axis} of {names[step.leaf]} is {{a}}, but must be {d}"
+                what += "" if d.is_const else " = {b}"
+                self._check(self.entry, size, "==", self._entry_int(d), what, "CALL-005", "input", self._why(d))
+                continue
+            if step.offset != 0:
+                size = self._arith(self.entry, "sub", size, self._entry_int(step.offset))
+            if step.factor != 1:
+                size = self._arith(self.entry, "floordiv", size, self._entry_int(as_dim(step.factor)))
+            if step.offset != 0:
+                what = f"dimension {step.axis} of {names[step.leaf]} is too small: {step.symbol} would be {{a}}"
+                self._check(self.entry, size, ">=", self._entry_int(as_dim(0)), what, "CALL-005", "input", "")
+            self.entry_symbols[step.symbol] = self.entry_ints[Symbol(step.symbol)] = size
         for k, leaf in enumerate(leaves):
             for axis, d in enumerate(leaf.shape):
-                if d.symbol is not None and d.symbol not in self.entry_symbols:
-                    self._entry_symbol(d.symbol, self._entry_dim(k, axis))
-                else:
-                    open_dims.append((k, axis, d))
-        progress = True
-        while progress:
-            progress = False
-            for k, axis, d in open_dims:
-                missing = [s for s in d.symbols() if s not in self.entry_symbols]
-                c = d.coefficient(missing[0]) if len(missing) == 1 else None
-                if c is not None and c.is_const and c.value != 0:
-                    size = self._entry_int(Symbol(self._name_of(k, axis)))
-                    rest = self._entry_int(d.subst({missing[0]: 0}))
-                    difference = self._arith(self.entry, "sub", size, rest)
-                    factor = self._entry_int(c)
-                    self._entry_symbol(missing[0], self._arith(self.entry, "floordiv", difference, factor))
-                    progress = True
-        for k, axis, d in open_dims:
-            if any(s not in self.entry_symbols for s in d.symbols()):
-                raise UnsupportedError(
-                    "VM-002",
-                    f"@{self.name}: the symbols of {d} (dimension {axis} of {names[k]}) cannot be found from the inputs",
-                    remedy="give some input a dimension that is one of these symbols alone",
-                )
-            size = self._entry_int(Symbol(self._name_of(k, axis)))
-            what = f"dimension {axis} of {names[k]} is {{a}}, but must be {d}" + ("" if d.is_const else " = {b}")
-            self._check(self.entry, size, "==", self._entry_int(d), what, "CALL-005", "input", self._why(d))
+                if not d.symbols() <= self.entry_symbols.keys():
+                    raise UnsupportedError(
+                        "VM-002",
+                        f"@{self.name}: the symbols of {d} (dimension {axis} of {names[k]}) cannot be found from the inputs",
+                        remedy="give some input a dimension that is one of these symbols alone",
+                    )
         for symbol, (low, high) in sorted(self.module.bounds.known.items()) if self.name == "main" else ():
             register = self.entry_symbols.get(symbol)
             if register is None:
@@ -210,21 +199,13 @@ class _FunctionCompiler:
     def _why(self, d: Dim) -> str:
         return "; ".join(f"{s} is {self.typing.origin(s)}" for s in sorted(d.symbols()))
 
-    def _name_of(self, k: int, axis: int) -> str:
-        """The private symbol that stands for one dimension of a parameter."""
-        name = f"#{k}.{axis}"
-        if Symbol(name) not in self.entry_ints:
-            self.entry_ints[Symbol(name)] = self._entry_dim(k, axis)
-        return name
-
-    def _entry_dim(self, k: int, axis: int) -> int:
-        register = self._int()
-        self.entry.append(isa.DimOf(register, k, axis))
-        return register
-
-    def _entry_symbol(self, name: str, register: int) -> None:
-        self.entry_symbols[name] = register
-        self.entry_ints[Symbol(name)] = register
+    def _entry_size(self, leaf: int, axis: int) -> int:
+        """One dimension of a parameter, read once."""
+        key = Symbol(f"#{leaf}.{axis}")  # no symbol of a program has such a name
+        if key not in self.entry_ints:
+            register = self.entry_ints[key] = self._int()
+            self.entry.append(isa.DimOf(register, leaf, axis))
+        return self.entry_ints[key]
 
     # ---- expressions ------------------------------------------------------------------------------------------
     def _emit(self, e: Expr, then: Then, *, tail: bool = False) -> None:
@@ -461,7 +442,7 @@ class _FunctionCompiler:
         symbols = c.left.symbols() | c.right.symbols()
         at_entry = self.depth == 0 and symbols <= self.entry_symbols.keys()
         a, b = self._int_of(c.left), self._int_of(c.right)
-        text = f"{c.what}: {c.left} = {{a}} {c.relation} {c.right} = {{b}} does not hold"
+        text = f"{c.what}: {_side(c.left, 'a')} {c.relation} {_side(c.right, 'b')} does not hold"
         why = self._why(c.left + c.right)
         self._check(
             self.entry if at_entry else self.body, a, c.relation, b, text, "RUN-001", "run", why, where=str(c.span)
@@ -596,6 +577,12 @@ def _flatten(value: Value) -> list[Operand]:
         else:
             flat.append(v)
     return flat
+
+
+def _side(d: Dim, value: str) -> str:
+    """One side of a check in words: the expression, if it is short, and the value it had."""
+    text = str(d)
+    return text if d.is_const else f"{{{value}}}" if len(text) > 60 else f"{text} = {{{value}}}"
 
 
 def _spec(t: TensorType) -> Spec:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from intarsia.kernel.evaluate import evaluate_kernel
-from intarsia.op.entry import numpy_dtype
+from intarsia.runtime.tensor import numpy_dtype
 from intarsia.support.errors import Error, InputError, UnsupportedError
 from intarsia.vm import isa
 from intarsia.vm.isa import Function, Message, Program
@@ -156,7 +156,10 @@ class Interpreter:
         ref = self.program.kernels[kernel]
         if ref.kernel is None:
             raise UnsupportedError("VM-006", "a loaded artifact has no portable kernels", remedy="compile the model again")
-        evaluate_kernel(ref.kernel, buffers, dict(zip(ref.kernel.symbols, symbols, strict=True)))
+        inputs, outputs = buffers[: len(ref.inputs)], buffers[len(ref.inputs) :]
+        results = evaluate_kernel(ref.kernel, inputs, dict(zip(ref.kernel.symbols, symbols, strict=True)))
+        for buffer, result in zip(outputs, results):
+            buffer[...] = result
 
 
 def _get(a: _Activation, register: int) -> _Tensor:

@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
+from typing import Annotated
 
 from intarsia.dim import Bounds, Dim, as_dim, dmax
-from intarsia.vm.isa import Branch, Call, Free, Heap, Instr, Jump, Move, Return, Slot, TailCall, View, registers
+from intarsia.vm.isa import Branch, Call, Free, Heap, Instr, Jump, Move, Return, Role, Slot, TailCall, View, registers
 
 ALIGNMENT = 64
 
@@ -25,7 +26,7 @@ ALIGNMENT = 64
 class Label(Instr):
     """Stands before the instruction that jumps name by `name`; `resolve` removes it."""
 
-    name: int
+    name: Annotated[int, Role("label")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,272 @@
+"""A compiled model that can be called, saved and loaded.
+
+A call fills a few words with pointers and sizes, crosses into machine code once, and wraps the results; shapes are
+checked in there, by the program itself. Any number of Python threads may call one executable: each call in flight
+has a context of its own, taken from a free list and given back.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from intarsia.codegen.llvm import Library
+from intarsia.kernel.target import Target
+from intarsia.runtime import artifact
+from intarsia.runtime.tensor import Block, Signature, as_dense, bind, numpy_dtype
+from intarsia.support.errors import ArtifactError, Error
+from intarsia.vm import container
+from intarsia.vm.interpreter import Interpreter, RunError, failure
+from intarsia.vm.isa import Program
+from intarsia.vm.support_ir import A, B, CONTEXT_BYTES, MESSAGE, OUT_OF_MEMORY, STACK_OVERFLOW, TENSOR_WORDS
+from intarsia.vm.verify import verify
+
+_ALIGNMENT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What an executable consists of; sizes in bytes, times in seconds. compile_seconds: 0 for a loaded one."""
+
+    kernels: int
+    instructions: int
+    constant_bytes: int
+    code_bytes: int
+    compile_seconds: float
+    calls: int
+
+
+class Executable:
+    """A compiled model. Call it with arrays, by position or by name; it returns an array, or a tuple of them.
+
+    inputs, outputs: Signature per tensor (name, dtype, shape). Raises InputError CALL-… for arguments that do not fit.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        inputs: Sequence[Signature],
+        outputs: Sequence[Signature],
+        target: Target,
+        objects: Sequence[bytes],
+        *,
+        threads: int = 1,
+        native: bool = True,
+        compile_seconds: float = 0.0,
+    ):
+        self.program, self.target, self.threads = program, target, threads
+        self.inputs, self.outputs = tuple(inputs), tuple(outputs)
+        self._objects = list(objects)
+        self._dtypes = [numpy_dtype(s.dtype) for s in self.inputs]
+        self._seconds, self._calls = compile_seconds, 0
+        self._run = _Native(self, threads) if native else _Portable(program)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the model. Arguments: NumPy arrays, or anything with DLPack or the buffer protocol (on the CPU)."""
+        results = self._results(bind(self.inputs, args, kwargs) if kwargs or len(args) != len(self.inputs) else args)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def run(self, feed: Mapping[str, Any]) -> dict[str, Any]:
+        """Run by names: every input in, every output out."""
+        results = self._results(bind(self.inputs, (), dict(feed)))
+        return {s.name: r for s, r in zip(self.outputs, results)}
+
+    def _results(self, values: Sequence[Any]) -> list[np.ndarray]:
+        arrays = []
+        for value, signature, dtype in zip(values, self.inputs, self._dtypes):
+            if type(value) is np.ndarray and value.dtype is dtype and value.ndim == len(signature.shape):
+                flags = value.flags
+                if flags.c_contiguous and flags.aligned:
+                    arrays.append(value)
+                    continue
+            arrays.append(as_dense(value, signature, dtype))
+        self._calls += 1
+        return self._run(arrays)
+
+    def stats(self) -> Statistics:
+        return Statistics(
+            kernels=len({k.symbol for k in self.program.kernels}),
+            instructions=sum(len(f.code) for f in self.program.functions),
+            constant_bytes=sum(c.nbytes for c in self.program.constants),
+            code_bytes=sum(map(len, self._objects)),
+            compile_seconds=self._seconds,
+            calls=self._calls,
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model as one file for `intarsia.load`. Equal models give equal files."""
+        meta, sections = container.encode(self.program)
+        meta |= {
+            "inputs": [[s.name, s.dtype, list(s.shape)] for s in self.inputs],
+            "outputs": [[s.name, s.dtype, list(s.shape)] for s in self.outputs],
+            "target": asdict(self.target),
+            "objects": len(self._objects),
+        }
+        artifact.save(path, meta, sections | {f"object.{i}": o for i, o in enumerate(self._objects)})
+
+    def __repr__(self) -> str:
+        return f"<intarsia.Executable ({', '.join(map(str, self.inputs))}) -> ({', '.join(map(str, self.outputs))})>"
+
+
+def load(path: str | os.PathLike[str], host: Target, *, threads: int = 1) -> Executable:
+    """An executable from a file that `save` wrote. Raises ArtifactError ART-… for what is not one or does not run here."""
+    try:
+        return _load(path, host, threads)
+    except ArtifactError as e:
+        raise ArtifactError(e.code, e.message, where=str(Path(path)), remedy=e.remedy) from None
+
+
+def _load(path: str | os.PathLike[str], host: Target, threads: int) -> Executable:
+    meta, sections = artifact.load(path)
+    program = container.decode(meta, sections)
+    verify(program)
+    try:
+        target = Target(**meta["target"])
+        inputs = [Signature(str(n), str(t), tuple(s)) for n, t, s in meta["inputs"]]
+        outputs = [Signature(str(n), str(t), tuple(s)) for n, t, s in meta["outputs"]]
+        objects = [bytes(sections[f"object.{i}"]) for i in range(meta["objects"])]
+    except (KeyError, TypeError, ValueError) as e:
+        raise ArtifactError("ART-006", f"the artifact's program is not valid: {type(e).__name__} {e}") from None
+    if len(inputs) != len(program.functions[0].params) or len(outputs) != len(program.functions[0].results):
+        raise ArtifactError("ART-006", "the artifact's inputs and outputs do not fit its program")
+    _admit(target, host)
+    return Executable(program, inputs, outputs, target, objects, threads=threads)
+
+
+def _admit(target: Target, host: Target) -> None:
+    """ART-008 if code for `target` cannot run on `host`."""
+    if target.triple.split("-")[0] != host.triple.split("-")[0]:
+        raise ArtifactError(
+            "ART-008", f"the artifact is for {target.triple}, this machine is {host.triple}", remedy="compile the model here"
+        )
+    here = {f for f in host.features.split(",") if f.startswith("+")}
+    missing = sorted(f[1:] for f in target.features.split(",") if f.startswith("+") and f not in here)
+    if missing:
+        raise ArtifactError(
+            "ART-008",
+            f"the artifact needs CPU features that this machine lacks: {', '.join(missing)}",
+            remedy="compile the model on this machine, or with the target of the weakest machine it shall run on",
+        )
+
+
+class _Portable:
+    """The interpreter behind the same interface."""
+
+    def __init__(self, program: Program):
+        self.interpreter = Interpreter(program)
+
+    def __call__(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        return self.interpreter.run(arrays)
+
+
+class _Context:
+    """Memory of one call in flight: the native context, and room for the arguments' and results' words."""
+
+    __slots__ = ("address", "arguments", "results", "arguments_at", "results_at")
+
+    def __init__(self, address: int, arguments: int, results: int):
+        self.address = address
+        self.arguments = ctypes.create_string_buffer(max(1, arguments) * TENSOR_WORDS * 8)
+        self.results = ctypes.create_string_buffer(max(1, results) * TENSOR_WORDS * 8)
+        self.arguments_at, self.results_at = ctypes.addressof(self.arguments), ctypes.addressof(self.results)
+
+
+class _Native:
+    """The linked machine code of a program."""
+
+    def __init__(self, exe: Executable, threads: int):
+        entry = exe.program.functions[0]
+        self.messages = exe.program.messages
+        self.library = library = Library(exe._objects)
+        self.constants = [_aligned(c) for c in exe.program.constants]
+        self.table = (ctypes.c_void_p * max(1, len(self.constants)))(*[_pointer(c) for c in self.constants])
+        self.pool = library.pool(threads)
+        self.call = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 3, ctypes.c_int64)(library.address("intarsia_run"))
+        self.new = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(library.address("intarsia_context_new"))
+        self.drop = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(library.address("intarsia_drop"))
+        self.drop.library = library  # type: ignore[attr-defined]  # results may outlive the executable
+        delete = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(library.address("intarsia_context_delete"))
+        self.fill = [struct.Struct(f"={2 + s.rank}q").pack_into for s in entry.params]
+        self.read = [struct.Struct(f"={2 + s.rank}q").unpack_from for s in entry.results]
+        self.dtypes = [numpy_dtype(s.dtype) for s in entry.results]
+        self.typestr = ["<V2" if s.dtype == "bfloat16" else d.str for s, d in zip(entry.results, self.dtypes)]
+        self.stack = _stack_budget()
+        self.idle: list[_Context] = []
+        weakref.finalize(self, _delete_all, self.idle, delete, library).atexit = False
+
+    def __call__(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        try:
+            context = self.idle.pop()
+        except IndexError:
+            context = self._context()
+        words, at = context.arguments, 0
+        for fill, array in zip(self.fill, arrays):
+            fill(words, at, array.__array_interface__["data"][0], 0, *array.shape)
+            at += TENSOR_WORDS * 8
+        code = self.call(context.address, context.arguments_at, context.results_at, self.stack)
+        if code:
+            error = self._error(context)
+            self.idle.append(context)
+            raise error
+        results, words, at = [], context.results, 0
+        for read, dtype, typestr in zip(self.read, self.dtypes, self.typestr):
+            data, owner, *shape = read(words, at)
+            at += TENSOR_WORDS * 8
+            array = np.asarray(Block(owner, self.drop, data, tuple(shape), typestr))
+            results.append(array if typestr != "<V2" else array.view(dtype))
+        self.idle.append(context)
+        return results
+
+    def _context(self) -> _Context:
+        address = self.new(self.pool, ctypes.addressof(self.table))
+        if not address:
+            raise MemoryError("no memory for another call")
+        return _Context(address, len(self.fill), len(self.read))
+
+    def _error(self, context: _Context) -> Error:
+        words = (ctypes.c_int64 * (CONTEXT_BYTES // 8)).from_address(context.address)
+        message, a, b = words[MESSAGE], words[A], words[B]
+        if message == STACK_OVERFLOW:
+            return RunError("RUN-003", "the model recurses too deeply for the stack of this thread")
+        if message == OUT_OF_MEMORY:
+            return RunError("RUN-002", f"no memory for a tensor of {a & (1 << 64) - 1} bytes")
+        return failure(self.messages[message], a, b)
+
+
+def _delete_all(idle: list[_Context], delete: Any, library: Library) -> None:
+    for context in idle:
+        delete(context.address)
+    idle.clear()
+    del library  # until here: `delete` is code in it
+
+
+def _pointer(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]
+
+
+def _aligned(array: np.ndarray) -> np.ndarray:
+    """The array itself if it is dense and aligned for vector loads, else a copy that is."""
+    if array.flags.c_contiguous and _pointer(array) % _ALIGNMENT == 0:
+        return array
+    memory = np.empty(array.nbytes + _ALIGNMENT, np.uint8)
+    start = -_pointer(memory) % _ALIGNMENT
+    copy = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
+def _stack_budget() -> int:
+    """Bytes of stack that one call may use: half of what its thread has."""
+    import resource
+
+    limit = threading.stack_size() or resource.getrlimit(resource.RLIMIT_STACK)[0]
+    return limit // 2 if 0 < limit < 1 << 40 else 1 << 20
