@@ -20,7 +20,21 @@ _erf = np.vectorize(math.erf, otypes=[np.float64])
 _UNARY = {
     **{
         op: getattr(np, op)
-        for op in "abs sign exp log sqrt sin cos tanh floor ceil trunc isnan isinf".split()
+        for op in [
+            "abs",
+            "sign",
+            "exp",
+            "log",
+            "sqrt",
+            "sin",
+            "cos",
+            "tanh",
+            "floor",
+            "ceil",
+            "trunc",
+            "isnan",
+            "isinf",
+        ]
     },
     "neg": np.negative,
     "rsqrt": lambda x: 1 / np.sqrt(x),

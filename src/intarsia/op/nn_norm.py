@@ -293,7 +293,7 @@ register(
         ),
         lambda site, buffers: _grouped(site, buffers, site.shape(0)[1], "instance_norm"),
         attrs={"epsilon": 1e-5},
-        doc="Zero mean and unit variance over the spatial dimensions of a channel, then scale and bias (ONNX).",
+        doc="Zero mean and unit variance over a channel's spatial dimensions, then scale and bias (ONNX).",
     )
 )
 register(
@@ -319,7 +319,7 @@ def _softmax_rule(site: Site) -> TensorType:
 
 
 def _softmax(site: Site, buffers: list, logarithm: bool) -> Buffer:
-    """Stages: the largest element of a row, exp(x - largest), their sum, the quotient (or difference of logs)."""
+    """Stages: a row's largest element, exp(x - largest), their sum, the quotient (or difference of logs)."""
     x = buffers[0]
     axis, acc = site.axis(site.attrs["axis"], len(x.shape)), _accumulator(x.dtype)
     rows = x.shape[:axis] + x.shape[axis + 1 :]

@@ -84,7 +84,7 @@ def _reduce_windows(site: Site, x: Buffer, op: str, acc: str) -> tuple[Buffer, W
 
 
 def _numpy_pool(x, kernel, strides, padding, dilation, ceil_mode, layout, auto_pad, fill):
-    """(windows over x padded with `fill` so that all places exist, begins, ends, strides, dilation, sizes)."""
+    """(windows over x padded by `fill` so that all places exist; begins, ends, strides, dilation, sizes)."""
     x = np.moveaxis(x, -1, 1) if layout == "NHWC" else x
     sizes = x.shape[2:]
     strides, dilation, begins, ends = numpy_geometry(sizes, kernel, strides, padding, dilation, auto_pad)

@@ -135,7 +135,7 @@ def result_size(site: Site, size: Dim, window: Window, axis: int, ceil: bool = F
 
 
 def inside(positions: Sequence[tuple[Dim, Dim, bool, bool]]) -> Expr | None:
-    """0 <= position < size for all (position, size, may be negative, may reach size); None: nothing to test."""
+    """0 <= position < size for all (position, size, can be negative, can reach size); None: no test."""
     tests: list[Expr] = []
     for position, size, low, high in positions:
         if low:

@@ -4,8 +4,9 @@ An operator attaches one of these to its reduce stage as a hint: `{'conv': ConvS
 `{'pool': PoolShape(…)}`, `{'conv_transpose': ConvTransposeShape(…)}`. The stage is complete without it.
 
 Spatial tuples (kernel, strides, padding, dilation) go from the outermost spatial dimension inwards. `layout`
-is 'NCHW' (batch, channels, spatial…) or 'NHWC' (batch, spatial…, channels) for any number of spatial dimensions;
-it holds for the data and the result alike. `data` and `weight` are the operator's own operands, before padding.
+is 'NCHW' (batch, channels, spatial…) or 'NHWC' (batch, spatial…, channels) for any number of spatial
+dimensions; it holds for the data and the result alike. `data` and `weight` are the operator's own operands,
+before padding.
 """
 
 from __future__ import annotations
