@@ -38,42 +38,51 @@ if TYPE_CHECKING:
 Attr = Union[None, bool, int, float, str, Dim, tuple["Attr", ...]]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Expr:
-    """Base of all expressions."""
+    """Base of all expressions. `str` is the text of the whole expression, `repr` names the node only."""
 
-    span: Span = field(default=UNKNOWN, kw_only=True, repr=False)
+    span: Span = field(default=UNKNOWN, kw_only=True)
+
+    def __str__(self) -> str:
+        from intarsia.ir.text.printer import print_expr
+
+        return print_expr(self)
+
+    def __repr__(self) -> str:
+        shown = getattr(self, "name", None) or getattr(getattr(self, "op", None), "name", None)
+        return f"<{type(self).__name__}{f' {shown}' if shown else ''}>"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Var(Expr):
     name: str
     type: Type | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class GlobalVar(Expr):
     name: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Constant(Expr):
     """value: a C-contiguous array that nobody writes to."""
 
-    value: np.ndarray = field(repr=False)
+    value: np.ndarray
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class OpRef(Expr):
     name: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ConstructorRef(Expr):
     name: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Function(Expr):
     params: tuple[Var, ...]
     body: Expr
@@ -87,33 +96,33 @@ class Function(Expr):
         return bool(self.attrs.get("primitive"))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Call(Expr):
     op: Expr
     args: tuple[Expr, ...]
     attrs: Mapping[str, Attr] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Let(Expr):
     var: Var
     value: Expr
     body: Expr
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class If(Expr):
     cond: Expr
     then: Expr
     orelse: Expr
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Tuple(Expr):
     fields: tuple[Expr, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class TupleGet(Expr):
     tuple: Expr
     index: int
@@ -125,23 +134,23 @@ class Clause:
     body: Expr
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Match(Expr):
     data: Expr
     clauses: tuple[Clause, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class RefNew(Expr):
     value: Expr
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class RefRead(Expr):
     ref: Expr
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class RefWrite(Expr):
     ref: Expr
     value: Expr

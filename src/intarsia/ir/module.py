@@ -26,7 +26,7 @@ class ADT:
     constructors: tuple[Constructor, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class IRModule:
     """functions and types by name (without @).
 
@@ -52,6 +52,11 @@ class IRModule:
                 if c.name == name:
                     return adt, c
         return None
+
+    def __str__(self) -> str:
+        from intarsia.ir.text.printer import print_module
+
+        return print_module(self)
 
     def with_functions(self, functions: Mapping[str, Function]) -> IRModule:
         return replace(self, functions=dict(functions))
