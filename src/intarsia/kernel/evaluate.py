@@ -124,7 +124,7 @@ class _Run:
     def locate(self, buffer: Buffer, indices: Sequence[IndexLike], env, memo) -> tuple[_Memory, tuple[int, ...]]:
         memory = self.memory.get(id(buffer))
         if memory is None:
-            raise KernelFault(f"buffer {buffer.name} is used outside its scope")
+            memory = self.view(buffer, env)
         try:
             place = tuple(i.evaluate(env) if isinstance(i, Dim) else int(self.expr(i, env, memo)) for i in indices)
         except KeyError as missing:
@@ -133,6 +133,19 @@ class _Run:
         if len(place) != len(shape) or not all(0 <= i < n for i, n in zip(place, shape, strict=True)):
             raise KernelFault(f"{buffer.name}{list(place)} is outside shape {list(shape)} (at {env})")
         return memory, place
+
+    def view(self, buffer: Buffer, env: Mapping[str, int]) -> _Memory:
+        """The memory of a view's buffer in the view's shape."""
+        base = self.memory.get(id(buffer.of)) if buffer.of is not None else None
+        if base is None:
+            raise KernelFault(f"buffer {buffer.name} is used outside its scope")
+        shape = tuple(d.evaluate(env) for d in buffer.shape)
+        if math.prod(shape) != base.array.size:
+            raise KernelFault(f"view {buffer.name} of {base.array.shape} has shape {shape}")
+        memory = _Memory(base.array.reshape(shape), True)
+        memory.written = base.written.reshape(shape)
+        self.memory[id(buffer)] = memory
+        return memory
 
     def expr(self, e: Expr, env: dict[str, int], memo: dict[int, np.generic]):
         if id(e) not in memo:
@@ -206,7 +219,7 @@ def unary(op: str, x, dtype: str):
         if op == "abs":
             return kind(math.fabs(x))
         if op == "sign":
-            return x if math.isnan(x) else kind((x > 0) - (x < 0))
+            return x if math.isnan(x) else kind(int(x > 0) - int(x < 0))
         if op in _FLOAT_UNARY:  # in double precision, then rounded once
             return kind(_FLOAT_UNARY[op](np.float64(x)))
         raise KernelFault(f"{op} of {dtype}")

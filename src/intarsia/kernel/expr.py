@@ -43,6 +43,7 @@ class Buffer:
     scope: 'global' (memory that the caller gives), 'stack' (small, private to one iteration of the enclosing parallel
     loop), 'register' (constant shape; every index is constant after unrolling, but for the lane of a vector loop).
     producer: the computation that defines it, None for a kernel's input.
+    of: a view: the memory of another ('global') buffer, seen in a shape of as many elements.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Buffer:
     dtype: str
     scope: str = "global"
     producer: Producer | None = field(default=None, repr=False)
+    of: Buffer | None = field(default=None, repr=False)
 
     def __getitem__(self, indices) -> Load:
         indices = indices if isinstance(indices, tuple) else (indices,)
