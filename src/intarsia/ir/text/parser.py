@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Generator, Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -26,13 +26,14 @@ from intarsia.support.errors import ModelError
 from intarsia.support.span import Span
 
 if TYPE_CHECKING:
-    from lark import Lark, Token, Tree
+    from lark import Lark, Token
 
 Steps = Generator["Steps", Any, Any]
 _INFIX = {
     "+": "add", "-": "subtract", "*": "multiply", "/": "divide", "<": "less", "<=": "less_equal", ">": "greater",
     ">=": "greater_equal", "==": "equal", "!=": "not_equal",
 }  # fmt: skip
+_STRENGTH = {":=": 0, "<": 1, "<=": 1, ">": 1, ">=": 1, "==": 1, "!=": 1, "+": 2, "-": 2, "*": 3, "/": 3, "//": 3, "%": 3}
 _SUFFIX = {"f": "float32", "f16": "float16", "f64": "float64", "bf16": "bfloat16", "i": "int", "u": "uint"}
 _FLOAT = re.compile(r"(inf|nan|[0-9.]+(?:[eE][+-]?[0-9]+)?)(bf16|f16|f64|f)?$")
 
@@ -63,15 +64,26 @@ def parse_expr(
     return _trampoline(builder.expr(_tree(text, source, "expression").children[0]))
 
 
+class _Node:
+    """A parsed rule; it stands where its first token stands."""
+
+    __slots__ = ("data", "children", "line", "column")
+
+    def __init__(self, data: str, children: list):
+        self.data, self.children = data, children
+        first = next((c for c in children if c is not None), None)
+        self.line, self.column = (first.line, first.column) if first is not None else (0, 0)
+
+
 @cache
 def _grammar() -> Lark:
     from lark import Lark
 
     text = Path(__file__).with_name("relay.lark").read_text(encoding="utf-8")
-    return Lark(text, parser="lalr", start=["start", "expression"], propagate_positions=True, maybe_placeholders=True)
+    return Lark(text, parser="lalr", start=["start", "expression"], tree_class=_Node, maybe_placeholders=True)
 
 
-def _tree(text: str, source: str, start: str) -> Tree:
+def _tree(text: str, source: str, start: str) -> _Node:
     from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedInput, UnexpectedToken
 
     try:
@@ -113,7 +125,7 @@ class _Builder:
         self.constructors: dict[str, int] = {}
 
     # ---- modules ----------------------------------------------------------------------------------------------
-    def module(self, tree: Tree) -> IRModule:
+    def module(self, tree: _Node) -> IRModule:
         functions: dict[str, Function] = {}
         types: dict[str, ADT] = {}
         bounds = Bounds()
@@ -144,7 +156,7 @@ class _Builder:
             self._fail("TEXT-006", "a bound is a number", tree)
         return value
 
-    def _adt(self, name: str, params: Tree | None, constructors: list[Tree]) -> ADT:
+    def _adt(self, name: str, params: _Node | None, constructors: list[_Node]) -> ADT:
         variables = tuple(TypeVar(str(p)) for p in params.children) if params else ()
         self.type_vars = [v.name for v in variables]
         made = []
@@ -157,7 +169,7 @@ class _Builder:
         self.type_vars = []
         return ADT(name, variables, tuple(made))
 
-    def _function(self, tree: Tree, parts: list) -> Steps:
+    def _function(self, tree: _Node, parts: list) -> Steps:
         type_params, params, result, body = parts
         variables = tuple(TypeVar(str(p)) for p in type_params.children) if type_params else ()
         mark = len(self.type_vars)
@@ -180,7 +192,7 @@ class _Builder:
         return f
 
     # ---- names ------------------------------------------------------------------------------------------------
-    def _var(self, tree: Any, name: Token, annotation: Tree | None) -> Var:
+    def _var(self, tree: Any, name: Token, annotation: _Node | None) -> Var:
         return Var(unquote(name), self.type(annotation) if annotation is not None else None, span=self._span(tree))
 
     def _bind(self, name: str, value: Expr) -> None:
@@ -189,7 +201,7 @@ class _Builder:
     def _unbind(self, name: str) -> None:
         self.scope[_key(name)].pop()
 
-    def _lookup(self, tree: Tree) -> Expr:
+    def _lookup(self, tree: _Node) -> Expr:
         name = tree.children[0]
         meanings = self.scope.get(_key(name))
         if not meanings:
@@ -199,18 +211,18 @@ class _Builder:
             self._fail("TEXT-002", f"{name} is not bound here", tree, f"did you mean {near[0]}?" if near else None)
         return meanings[-1]
 
-    def _name(self, tree: Tree, *, called: bool) -> Expr:
+    def _name(self, tree: _Node, *, called: bool) -> Expr:
         name, span = str(tree.children[0]), self._span(tree)
         if name not in self.constructors:
             return OpRef(name, span=span)
         made = ConstructorRef(name, span=span)
         return Call(made, (), span=span) if not called and not self.constructors[name] else made
 
-    def _symbol(self, tree: Tree) -> str:
+    def _symbol(self, tree: _Node) -> str:
         return str(tree.children[0]).strip("`")
 
     # ---- expressions ------------------------------------------------------------------------------------------
-    def expr(self, tree: Tree) -> Steps:
+    def expr(self, tree: _Node) -> Steps:
         """Steps that end with the expression of a tree."""
         span, parts = self._span(tree), tree.children
         match tree.data:
@@ -239,9 +251,10 @@ class _Builder:
             case "get":
                 return TupleGet((yield self.expr(parts[0])), int(parts[1]), span=span)
             case "infix":
-                left = yield self.expr(parts[0])
-                right = yield self.expr(parts[2])
-                return Call(OpRef(_INFIX[str(parts[1])], span=span), (left, right), span=span)
+                operands = []
+                for p in parts[::2]:
+                    operands.append((yield self.expr(p)))
+                return _by_precedence(operands, parts[1::2], self._infix)
             case "if":
                 cond = yield self.expr(parts[0])
                 then = yield self.expr(parts[1])
@@ -254,12 +267,15 @@ class _Builder:
                 return RefNew((yield self.expr(parts[0])), span=span)
             case "read":
                 return RefRead((yield self.expr(parts[0])), span=span)
-            case "write":
-                ref = yield self.expr(parts[0])
-                return RefWrite(ref, (yield self.expr(parts[1])), span=span)
         raise AssertionError(tree.data)
 
-    def _block(self, tree: Tree) -> Steps:
+    def _infix(self, operator: Token, left: Expr, right: Expr) -> Expr:
+        span = left.span
+        if operator == ":=":
+            return RefWrite(left, right, span=span)
+        return Call(OpRef(_INFIX[str(operator)], span=span), (left, right), span=span)
+
+    def _block(self, tree: _Node) -> Steps:
         *statements, last = tree.children
         bound: list[str] = []
         lets: list[tuple[Var, Expr, Span]] = []
@@ -290,7 +306,7 @@ class _Builder:
             result = Let(var, value, result, span=span)
         return result
 
-    def _call(self, tree: Tree) -> Steps:
+    def _call(self, tree: _Node) -> Steps:
         callee, arguments = tree.children
         op = self._name(callee, called=True) if callee.data == "name" else (yield self.expr(callee))
         args: list[Expr] = []
@@ -309,7 +325,7 @@ class _Builder:
                 args.append((yield self.expr(a)))
         return Call(op, tuple(args), attrs, span=self._span(tree))
 
-    def _match(self, tree: Tree) -> Steps:
+    def _match(self, tree: _Node) -> Steps:
         data, *clauses = tree.children
         value = yield self.expr(data)
         made: list[Clause] = []
@@ -324,7 +340,7 @@ class _Builder:
             made.append(Clause(pattern, body))
         return Match(value, tuple(made), span=self._span(tree))
 
-    def _pattern(self, tree: Tree, bound: list[str]) -> Pattern:
+    def _pattern(self, tree: _Node, bound: list[str]) -> Pattern:
         parts = [p for p in tree.children if p is not None]
         match tree.data:
             case "pattern_var":
@@ -341,7 +357,7 @@ class _Builder:
         return Wildcard()
 
     # ---- constants --------------------------------------------------------------------------------------------
-    def _literal(self, tree: Tree) -> np.ndarray:
+    def _literal(self, tree: _Node) -> np.ndarray:
         *sign, token = tree.children
         text = str(token)
         if token.type == "BOOL":
@@ -354,7 +370,7 @@ class _Builder:
             dtype, value = (_SUFFIX[kind] + bits if kind else "int32"), int(number)
         return self._numbers(-value if sign else value, dtype, tree)
 
-    def _array(self, tree: Tree) -> np.ndarray:
+    def _array(self, tree: _Node) -> np.ndarray:
         values, dtype, shape = tree.children
         if str(dtype) not in DTYPES:
             self._fail("TEXT-006", f"{dtype} is not a dtype", tree)
@@ -367,7 +383,7 @@ class _Builder:
             array = array.reshape(sizes)  # type: ignore[arg-type]
         return array
 
-    def _numbers(self, values: Attr, dtype: str, tree: Tree) -> np.ndarray:
+    def _numbers(self, values: Attr, dtype: str, tree: _Node) -> np.ndarray:
         wanted = numpy_dtype(dtype)
         try:
             if wanted.kind in "iu":
@@ -382,7 +398,7 @@ class _Builder:
             pass  # rows of different lengths
         self._fail("TEXT-006", "a constant is nested lists of numbers, all of one length at each depth", tree)
 
-    def _weight(self, tree: Tree) -> np.ndarray:
+    def _weight(self, tree: _Node) -> np.ndarray:
         key, wanted = json.loads(tree.children[1]), self.type(tree.children[2])
         array = self.weights.get(key)
         if array is None:
@@ -393,7 +409,7 @@ class _Builder:
         return array
 
     # ---- attributes and dimensions ----------------------------------------------------------------------------
-    def attr(self, tree: Tree) -> Attr:
+    def attr(self, tree: _Node) -> Attr:
         """The value of an attribute; nesting is as deep as the text's brackets."""
         parts = [p for p in tree.children if p is not None]
         match tree.data:
@@ -417,16 +433,21 @@ class _Builder:
                 for _ in range(int(parts[1])):
                     result = result * base
                 return _plain(result)
-        left, operator, right = parts
-        a, b = self._number(left), self._number(right)
-        step: Callable[[Dim, Dim], Dim] = {
-            "+": Dim.__add__, "-": Dim.__sub__, "*": Dim.__mul__, "//": Dim.__floordiv__, "%": Dim.__mod__,
-        }[str(operator)]  # fmt: skip
-        if str(operator) in ("//", "%") and b == 0:
-            self._fail("TEXT-006", "division by zero", tree)
-        return _plain(step(a, b))
+        return _plain(_by_precedence([self._number(p) for p in parts[::2]], parts[1::2], partial(self._arithmetic, tree)))
 
-    def _value(self, token: Token, tree: Tree) -> Attr:
+    def _arithmetic(self, tree: _Node, operator: Token, a: Dim, b: Dim) -> Dim:
+        match str(operator):
+            case "+":
+                return a + b
+            case "-":
+                return a - b
+            case "*":
+                return a * b
+        if b == 0:
+            self._fail("TEXT-006", "division by zero", tree)
+        return a // b if operator == "//" else a % b
+
+    def _value(self, token: Token, tree: _Node) -> Attr:
         match token.type:
             case "STRING":
                 return json.loads(token)
@@ -444,16 +465,16 @@ class _Builder:
                     return float(number)
         self._fail("TEXT-006", f"{token} needs no suffix here", tree)
 
-    def _number(self, tree: Tree) -> Dim:
+    def _number(self, tree: _Node) -> Dim:
         return as_dim(self._checked(self.attr(tree), tree))
 
-    def _checked(self, value: Attr, tree: Tree) -> Dim | int:
+    def _checked(self, value: Attr, tree: _Node) -> Dim | int:
         if isinstance(value, bool) or not isinstance(value, int | Dim):
             self._fail("TEXT-006", "this must be a whole number or a symbol", tree)
         return value
 
     # ---- types ------------------------------------------------------------------------------------------------
-    def type(self, tree: Tree) -> Type:
+    def type(self, tree: _Node) -> Type:
         parts = [p for p in tree.children if p is not None]
         match tree.data:
             case "tensor":
@@ -483,15 +504,29 @@ class _Builder:
 
     # ---- places -----------------------------------------------------------------------------------------------
     def _span(self, tree: Any) -> Span:
-        meta = tree.meta
-        return Span(self.source, "", meta.line, meta.column) if not meta.empty else Span(self.source)
+        return Span(self.source, "", tree.line, tree.column)
 
-    def _fail(self, code: str, message: str, tree: Tree, remedy: str | None = None) -> NoReturn:
+    def _fail(self, code: str, message: str, tree: _Node, remedy: str | None = None) -> NoReturn:
         raise ModelError(code, message, where=str(self._span(tree)), remedy=remedy)
 
 
 def _key(name: str) -> str:
     return f"%{unquote(name)}" if '"' in name else str(name)
+
+
+def _by_precedence(operands: list, operators: list, combine: Callable[[Any, Any, Any], Any]) -> Any:
+    """Operands joined by left-associative operators of several strengths (Dijkstra's shunting yard)."""
+    values, waiting = [operands[0]], []
+    for operator, operand in zip(operators, operands[1:]):
+        while waiting and _STRENGTH[waiting[-1]] >= _STRENGTH[operator]:
+            right = values.pop()
+            values.append(combine(waiting.pop(), values.pop(), right))
+        waiting.append(operator)
+        values.append(operand)
+    while waiting:
+        right = values.pop()
+        values.append(combine(waiting.pop(), values.pop(), right))
+    return values[0]
 
 
 def _plain(d: Dim) -> Dim | int:
