@@ -1,0 +1,7 @@
+"""Contractions: matrix products, convolutions and their kin as register-tiled kernels with fused epilogues."""
+
+from intarsia.kernel.strategy.contraction.conv import conv
+from intarsia.kernel.strategy.contraction.depthwise import depthwise
+from intarsia.kernel.strategy.contraction.matmul import matmul
+
+__all__ = ["conv", "depthwise", "matmul"]
