@@ -136,18 +136,19 @@ def _known_codes(site: Site, x: Sequence[Dim], codes: list[Dim]) -> tuple[Dim, .
 
 
 def _decode(site: Site, x: Sequence[Dim], codes: list[Dim]) -> tuple[Dim, ...]:
-    """The shape for codes that only run time tells, each of which may be a size, 0 or -1, as arithmetic."""
-    inferred, sizes = [], []
+    """The shape for codes that only run time tells, each of which may be a size, 0 or -1.
+
+    A code's meanings are numbers of which all but one are 0 or less, so that their maximum is the dimension.
+    """
+    copied, inferred = [], []
     for axis, code in enumerate(codes):
-        is_negative = dmin(dmax(-code, 0), 1)
-        size = dmax(code, 0)
-        if not site.attrs["allowzero"] and axis < len(x):
-            size = size + (1 - dmin(dmax(code, -code), 1)) * x[axis]
-        inferred.append(is_negative)
-        sizes.append(size)
-    others = product(size + negative for size, negative in zip(sizes, inferred))
+        is_zero = 1 - dmin(dmax(code, -code), 1)
+        copies = not site.attrs["allowzero"] and axis < len(x)
+        copied.append(is_zero * x[axis] if copies else as_dim(0))
+        inferred.append(dmin(dmax(-code, 0), 1))
+    others = product(dmax(*meanings) for meanings in zip(codes, copied, inferred))
     rest = product(x) // dmax(others, 1)
-    return tuple(size + negative * rest for size, negative in zip(sizes, inferred))
+    return tuple(dmax(code, copy, hole * rest) for code, copy, hole in zip(codes, copied, inferred))
 
 
 def _text(shape: Sequence[Dim]) -> str:
