@@ -6,7 +6,8 @@ An equality learnt from a run-time check holds from there to the end of the scop
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from functools import cache
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from intarsia.ir.expr import (
 )  # fmt: skip
 from intarsia.ir.module import IRModule
 from intarsia.ir.pattern import Pattern, PConstructor, PTuple, PVar
-from intarsia.ir.scopes import Scope, Scopes, scopes_of
+from intarsia.ir.scopes import Scope, Scopes
 from intarsia.ir.types import ADTType, FuncType, RefType, TensorType, TupleType, Type, TypeVar
 from intarsia.op.entry import Arg, Check, Item, Measured, Site, get
 from intarsia.support.errors import TypeCheckError
@@ -53,14 +54,16 @@ class FunctionTyper:
     def __init__(self, module: IRModule, name: str, typing: Typing, names: Names, signatures: Mapping[str, FuncType]):
         self.module, self.name, self.typing, self.names, self.signatures = module, name, typing, names, signatures
         self.types, self.values = typing._types, typing._values
-        self.equal = Equalities(order={s: o.order for s, o in typing.origins.items()})
+        self.equal = Equalities()
+        self.global_types = {id(s) for s in signatures.values()}
         self.bounds = Bounds(module.bounds.known if name == "main" else None)
         self.scope: set[str] = set()
         self.scope_order: list[str] = []
         self.pending: list[Call] = []
         self.holed: list[int] = []
-        self.scopes: Scopes
+        self.scopes: Scopes = typing.scopes(name)
         self.direct: set[int] = set()
+        self.called: dict[int, int] = {}  # how often an operator's name stands where it is called
         self.lets = typing.lets
         self.lets_of: dict[int, list[Let]] = {}  # by the value they bind
         self.latent: set[str] = set()  # symbols that no parameter's size determines
@@ -69,7 +72,7 @@ class FunctionTyper:
     def run(self) -> FuncType:
         """Type the function's parameters and body; its type with the parameters' symbols."""
         f = self.module.functions[self.name]
-        self._prepare(f)
+        self._prepare()
         _trampoline(self._function(f, None))
         self._finish_pending()
         self._fill_holes()
@@ -77,10 +80,11 @@ class FunctionTyper:
         assert isinstance(result, FuncType)
         return result
 
-    def _prepare(self, f: Function) -> None:
-        self.scopes = self.typing._scopes[self.name] = scopes_of(f)
+    def _prepare(self) -> None:
         for node in self.scopes.order:
             match node:
+                case Call(op=OpRef() as op):
+                    self.called[id(op)] = self.called.get(id(op), 0) + 1
                 case Call(op=Function() as callee):
                     self.direct.add(id(callee))
                 case Let(var=var, value=value):
@@ -109,7 +113,7 @@ class FunctionTyper:
             checks = self._fit(f.result, result, f"the result of {self._called(f)}", f.span, free=True)
             if checks:
                 self._state(f, checks)
-            result = f.result
+            result = _with_sizes(f.result, result)
         self.equal.env = env
         self._leave(mark)
         self._set(f, FuncType(params, result, f.type_params))
@@ -139,7 +143,9 @@ class FunctionTyper:
         types = self.types
         for node in scope.nodes:
             if id(node) in types and not isinstance(node, Function):
-                continue  # a parameter, or a closed expression that another function shares
+                for symbol in self.typing.bindings(node):  # a closed expression that another function shares
+                    self._enter(symbol, "another function")
+                continue
             match node:
                 case Var():
                     self._variable(node)
@@ -182,8 +188,10 @@ class FunctionTyper:
                     checks = self._fit(self._ref(ref, node.span), types[id(value)], "a write to a reference", node.span)
                     self._state(node, checks)
                     types[id(node)] = _UNIT
-                case OpRef():
-                    pass  # typed at its call
+                case OpRef(name=name):  # typed at its calls
+                    if self.scopes.uses[id(node)] != self.called.get(id(node), 0):
+                        self._fail("TYPE-006", f"the operator {name} is used as a value", node.span,
+                                   f"write a function: fn (%x) {{ {name}(%x) }}")
 
     def _arm(self, owner: Expr, position: int) -> Steps:
         env = dict(self.equal.env)
@@ -219,7 +227,7 @@ class FunctionTyper:
         (first, body), *others = arms
         t, value = self.types[id(body)], self.values.get(id(body))
         for name, other in others:
-            o = self.types[id(other)]
+            t, o = self._canonical(t), self._canonical(self.types[id(other)])
             try:
                 t = join(t, o, lambda _a, _b: ANY)
             except Mismatch as m:
@@ -375,30 +383,27 @@ class FunctionTyper:
         what = f"the call of {self._called(call.op)}"
         if len(args) != len(callee.args):
             self._fail("TYPE-004", f"{what} has {_count(len(args), 'argument')} where {len(callee.args)} are needed", call.span)
+        wanted = self._flexible(callee)
         if callee.type_params:
             variables: dict[TypeVar, Type] = {v: Hole() for v in callee.type_params}
-            callee = FuncType(tuple(instantiate(a, variables) for a in callee.args), instantiate(callee.result, variables))
-        wanted = self._flexible(callee)
+            wanted = FuncType(tuple(instantiate(a, variables) for a in wanted.args), instantiate(wanted.result, variables))
         pairs: Pairs = []
         for i, (e, a) in enumerate(zip(wanted.args, args)):
             try:
                 relate(e, self._flexible_function(a), pairs)
             except Mismatch as m:
                 self._mismatch(m, callee.args[i], a, f"argument {i + 1} of {what}", _known_span(call.args[i].span, call.span), call.span)
-        env, checks = self._settle(pairs, what, call.span)
+        env, checks = self._settle(pairs, what, call.span, lambda: _listed(callee.args, args))
         self._state(call, checks)
         result = self._open(call, map_type(wanted.result, lambda d: d.subst(env)) if env else wanted.result, what)
         self._set(call, self._canonical(result))
 
     def _flexible(self, f: FuncType) -> FuncType:
         """A function's type with the symbols that it binds itself renamed to flexible ones."""
-        own = type_symbols(f) - self.scope - {"?"} if not has_hole(f) else self._own_symbols(f)
-        if f is self.signatures.get(self.name) or any(f is s for s in self.signatures.values()):
-            own = type_symbols(f) - {"?"}  # a global function binds all of its symbols, whatever their names
+        own = type_symbols(map_type(f, lambda d: d)) - {"?"}
+        if id(f) not in self.global_types:  # a global function binds all of its symbols, whatever their names
+            own -= self.scope
         return map_type(f, _renamer(own)) if own else f  # type: ignore[return-value]
-
-    def _own_symbols(self, f: FuncType) -> set[str]:
-        return type_symbols(map_type(f, lambda d: d)) - self.scope - {"?"}
 
     def _flexible_function(self, t: Type) -> Type:
         inner = resolve(t)
@@ -463,7 +468,7 @@ class FunctionTyper:
             relate(map_type(expected, _renamer(own)) if own else expected, self._flexible_function(actual), pairs)
         except Mismatch as m:
             self._mismatch(m, expected, actual, what, span, span)
-        env, checks = self._settle(pairs, what, span)
+        env, checks = self._settle(pairs, what, span, lambda: _listed([expected], [actual]))
         if keep:
             for s in own:
                 if FLEXIBLE + s in env:
@@ -471,7 +476,7 @@ class FunctionTyper:
                     self.equal.env[s] = env[FLEXIBLE + s]
         return checks
 
-    def _settle(self, pairs: Pairs, what: str, span: Span) -> tuple[dict[str, Dim], list[Check]]:
+    def _settle(self, pairs: Pairs, what: str, span: Span, types: Callable[[], str]) -> tuple[dict[str, Dim], list[Check]]:
         """Values of the flexible symbols, and the checks that remain."""
         if not pairs:
             return {}, []
@@ -483,7 +488,7 @@ class FunctionTyper:
             if a == b:
                 continue
             if (a - b).is_const:
-                self._fail("TYPE-013", f"{what}: {_plain(b)} does not equal {_plain(a)}" + self._origins(a, b), span)
+                self._fail("TYPE-013", f"{what}: {_plain(b)} does not equal {_plain(a)}" + types() + self._origins(a, b), span)
             if any(s.startswith(FLEXIBLE) for s in (a.symbols() | b.symbols())):
                 continue  # a size that only the callee knows; it checks its own
             checks.append(Check(b, "==", a, what, span))
@@ -545,9 +550,8 @@ class FunctionTyper:
     def _enter(self, symbol: str, origin: str) -> None:
         self.scope.add(symbol)
         self.scope_order.append(symbol)
-        order = len(self.typing.origins)
-        self.typing.origins[symbol] = Origin(origin, order)
-        self.equal.order[symbol] = order
+        order = self.equal.order[symbol] = len(self.equal.order)
+        self.typing.origins[self.name, symbol] = Origin(origin, order)
 
     def _leave(self, mark: int) -> None:
         for s in self.scope_order[mark:]:
@@ -591,8 +595,8 @@ class FunctionTyper:
         return f"@{self.name}" if f is None or isinstance(f, Function) else "a function value"
 
     def _origins(self, *dims: Dim) -> str:
-        symbols = sorted({s for d in dims for s in d.symbols() if s in self.typing.origins})
-        return "".join(f"\n    {s} is {self.typing.origin(s)}" for s in symbols)
+        symbols = sorted({s for d in dims for s in d.symbols() if (self.name, s) in self.typing.origins})
+        return "".join(f"\n    {s} is {self.typing.origin(s, self.name)}" for s in symbols)
 
     def _explained(self, e: TypeCheckError, call: Call, args: Sequence[Arg]) -> TypeCheckError:
         """The error of an operator's rule with the arguments' types and the symbols' origins added."""
@@ -613,6 +617,17 @@ class FunctionTyper:
         raise TypeCheckError(code, message, where=where, remedy=remedy)
 
 
+def _with_sizes(declared: Type, found: Type) -> Type:
+    """The declared type of a result, with the sizes that it leaves open (`?`) as they were found."""
+    declared, found = resolve(declared), resolve(found)
+    match declared, found:
+        case TensorType(), TensorType():
+            return TensorType(tuple(f if d == ANY else d for d, f in zip(declared.shape, found.shape)), declared.dtype)
+        case TupleType(), TupleType():
+            return TupleType(tuple(_with_sizes(d, f) for d, f in zip(declared.fields, found.fields)))
+    return declared
+
+
 def _trampoline(first: Steps) -> None:
     stack = [first]
     while stack:
@@ -622,13 +637,19 @@ def _trampoline(first: Steps) -> None:
             stack.pop()
 
 
-def _check_arity(name: str, params: tuple[str, ...], given: int, span: Span) -> None:
-    variadic = bool(params) and params[-1].startswith("*")
+@cache
+def _arity(params: tuple[str, ...]) -> tuple[int, float]:
+    """Least and greatest number of arguments."""
     least = sum(not p.endswith("?") and not p.startswith("*") for p in params)
-    if given < least or (given > len(params) and not variadic):
-        most = "more" if variadic else str(len(params))
-        wanted = str(least) if most == str(least) else f"{least} to {most}" if not variadic else f"{least} or more"
-        raise TypeCheckError("TYPE-004", f"{name} takes {wanted} arguments ({', '.join(params)}), not {given}", where=str(span))
+    return least, float("inf") if params and params[-1].startswith("*") else len(params)
+
+
+def _check_arity(name: str, params: tuple[str, ...], given: int, span: Span) -> None:
+    least, most = _arity(params)
+    if not least <= given <= most:
+        wanted = f"{least}" if most == least else f"{least} or more" if most == float("inf") else f"{least} to {most}"
+        listed = ", ".join(params)
+        raise TypeCheckError("TYPE-004", f"{name} takes {wanted} arguments ({listed}), not {given}", where=str(span))
 
 
 def _known(value: np.ndarray) -> np.ndarray:
@@ -726,6 +747,10 @@ def _tag(constructors, name: str) -> int:
 
 def _name_of(e: Expr) -> str:
     return f" (%{e.name})" if isinstance(e, Var) else ""
+
+
+def _listed(expected: Sequence[Type], found: Sequence[Type]) -> str:
+    return "".join(f"\n    expected: {e}\n    found:    {f}" for e, f in zip(expected, found) if str(e) != str(f))
 
 
 def _count(n: int, noun: str) -> str:

@@ -6,8 +6,8 @@ from intarsia.infer.function import FunctionTyper, Names
 from intarsia.infer.typing import Typing, type_symbols
 from intarsia.ir.expr import Expr, Function, GlobalVar, Var
 from intarsia.ir.module import IRModule
+from intarsia.ir.scopes import scopes_of
 from intarsia.ir.types import FuncType
-from intarsia.ir.visit import post_order
 from intarsia.support.errors import TypeCheckError
 
 
@@ -21,14 +21,14 @@ def infer(module: IRModule) -> Typing:
     symbols: set[str] = set(module.bounds.known)
     for name, f in module.functions.items():
         calls[name] = []
-        for node in post_order(f):
+        scopes = typing._scopes[name] = scopes_of(f)
+        for node in scopes.order:
             match node:
                 case GlobalVar(name=callee):
                     calls[name].append(callee)
                 case Function(params=params):
                     for p in params:
                         symbols |= _annotated(p)
-        typing._keep.append(f)
     names = Names(symbols)
     signatures: dict[str, FuncType] = {}
     for name, f in module.functions.items():

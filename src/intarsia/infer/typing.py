@@ -28,22 +28,21 @@ class Typing:
 
     sites:   operator calls by id: attributes, result types, checks, bindings
     checks:  every check of the module, function by function, in order of evaluation
-    origins: where each symbol comes from
+    origins: (function, symbol) -> where the symbol comes from
     lets:    variable id -> the let that binds it
     """
 
     def __init__(self) -> None:
         self.sites: dict[int, Site] = {}
         self.checks: list[Check] = []
-        self.origins: dict[str, Origin] = {}
+        self.origins: dict[tuple[str, str], Origin] = {}
         self.lets: dict[int, Let] = {}
         self._types: dict[int, Type] = {}
         self._values: dict[int, Value] = {}
         self._bindings: dict[int, dict[str, Item | Measured]] = {}
         self._checks_at: dict[int, list[Check]] = {}
         self._symbols: dict[str, frozenset[str]] = {}
-        self._scopes: dict[str, Scopes] = {}
-        self._keep: list[object] = []  # ids stay valid while their expressions live
+        self._scopes: dict[str, Scopes] = {}  # these hold every expression, so that ids stay valid
 
     def type(self, e: Expr) -> Type:
         """The type of an expression that inference saw; KeyError for a stranger."""
@@ -79,10 +78,10 @@ class Typing:
         """The scopes of a global function, the function itself being the root's only node."""
         return self._scopes[function]
 
-    def origin(self, symbol: str) -> str:
-        """Where a symbol comes from, in words."""
-        known = self.origins.get(symbol)
-        return known.text if known else "unknown origin"
+    def origin(self, symbol: str, function: str = "main") -> str:
+        """Where a symbol of a global function comes from, in words."""
+        known = self.origins.get((function, symbol))
+        return known.text if known else "a size of unknown origin"
 
 
 def tensor_leaves(t: Type) -> list[TensorType]:

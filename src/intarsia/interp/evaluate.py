@@ -50,12 +50,12 @@ def evaluate(module: IRModule, *args: object, function: str = "main", typing: Ty
 class _Frame:
     """One activation of a function: values of its nodes by id, values of its symbols, the activation around it."""
 
-    __slots__ = ("values", "symbols", "parent", "scopes", "lets")
+    __slots__ = ("values", "symbols", "parent", "scopes", "lets", "function")
 
-    def __init__(self, parent: _Frame | None, scopes: Scopes, lets: Mapping[int, Let]):
+    def __init__(self, parent: _Frame | None, scopes: Scopes, lets: Mapping[int, Let], function: str):
         self.values: dict[int, Value] = {}
         self.symbols: dict[str, int] = dict(parent.symbols) if parent else {}
-        self.parent, self.scopes, self.lets = parent, scopes, lets
+        self.parent, self.scopes, self.lets, self.function = parent, scopes, lets, function
 
     def __getitem__(self, e: Expr) -> Value:
         while True:
@@ -86,8 +86,9 @@ class _Machine:
             assert isinstance(closure, Closure)
             f = closure.function
             parent = closure.frame if isinstance(closure.frame, _Frame) else None
-            scopes = parent.scopes if parent else self.typing.scopes(closure.name)
-            frame = _Frame(parent, scopes, self.typing.lets)
+            name = parent.function if parent else closure.name
+            scopes = self.typing.scopes(name)
+            frame = _Frame(parent, scopes, self.typing.lets, name)
             for p, a in zip(f.params, args, strict=True):
                 frame.values[id(p)] = a
             self._enter(f, frame, args)
@@ -209,7 +210,7 @@ class _Machine:
     # ---- symbols and checks -----------------------------------------------------------------------------------
     def _measure(self, e: Expr, value: Value | None, frame: _Frame) -> None:
         bindings = self.typing.bindings(e)
-        if bindings and value is not None:
+        if bindings and value is not None and not isinstance(value, _TailCall):
             leaves = _arrays(value)
             for symbol, b in bindings.items():
                 if isinstance(b, Measured):
@@ -230,7 +231,7 @@ class _Machine:
         return later
 
     def _origins(self, frame: _Frame, *symbols: str) -> str:
-        known = ((s, frame.symbols[s], self.typing.origin(s)) for s in symbols)
+        known = ((s, frame.symbols[s], self.typing.origin(s, frame.function)) for s in symbols)
         return "".join(f"\n    {s} = {value} is {origin}" for s, value, origin in known)
 
     def _tail_calls(self, f: Function, scopes: Scopes) -> frozenset[int]:
