@@ -76,6 +76,8 @@ class _Converter:
             return self._concatenate
         if name == "image.resize":
             return self._resize
+        if name == "slice":
+            return self._slice
         return None
 
     # ---- the two forms of a value -----------------------------------------------------------------------------
@@ -174,6 +176,18 @@ class _Converter:
             value = a.value.reshape(-1, rank)[:, to_last(rank)].reshape(a.value.shape)
             args.append(Constant(np.ascontiguousarray(value), span=a.span))
         self.last[id(node)] = Call(node.op, tuple(args), node.attrs, span=node.span)
+        return True
+
+    def _slice(self, node: Call) -> bool:
+        axes = node.args[3] if len(node.args) > 3 else None
+        if id(node.args[0]) not in self.last or not isinstance(axes, Constant):
+            return False
+        rank = self.rank(node)
+        place = {a: i for i, a in enumerate(to_last(rank))}
+        moved = np.array([place[int(a) % rank] for a in axes.value], axes.value.dtype)
+        old = [self.as_old(a) for a in node.args]
+        args = (self.last[id(node.args[0])], *old[1:3], Constant(moved, span=axes.span), *old[4:])
+        self.last[id(node)] = Call(node.op, args, node.attrs, span=node.span)
         return True
 
     def _concatenate(self, node: Call) -> bool:

@@ -3,6 +3,7 @@
     nn.batch_norm(nn.conv(%x, W), …constants)        nn.conv(%x, W * scale, shift)
     add(nn.conv(%x, W), const of shape (1, C, 1, 1)) nn.conv(%x, W, const)
     multiply(matmul(%x, W), const of shape (C,))     matmul(%x, W * const)
+    multiply(transpose(add(matmul(%x, W), B)), 0.1f) transpose(add(matmul(%x, 0.1 * W), 0.1 * B))
     nn.batch_norm(%x, …constants) alone              add(multiply(%x, scale), shift)
 
 Only where the inner result has no other use. Results change by rounding only.
@@ -56,7 +57,39 @@ def _scale(m: Match) -> Expr | None:
         if is_call(x, "matmul"):
             per_column = _per_channel(c.value, m.out, axis=m.out.rank - 1)
             return None if per_column is None else _into_matmul(x, per_column, m)
+        if c.value.size == 1 and c.value.dtype.kind == "f":
+            return _scale_source(x, float(c.value.reshape(())), m)
     return None
+
+
+_MOVES = ("reshape", "transpose", "expand_dims", "squeeze", "flatten")
+
+
+def _scale_source(x: Expr, factor: float, m: Match) -> Expr | None:
+    """factor * moved(matmul(a, W) + b) as moved(matmul(a, factor * W) + factor * b): the scale of attention's queries."""
+    moves: list[Call] = []
+    while is_call(x, *_MOVES) and m.graph.used_once(x):
+        assert isinstance(x, Call)
+        moves.append(x)
+        x = x.args[0]
+    if not m.graph.used_once(x):
+        return None
+    scaled: Expr | None = None
+    if is_call(x, "matmul"):
+        scaled = _into_matmul(x, np.array([factor]), m)
+    elif is_call(x, "add"):
+        assert isinstance(x, Call)
+        for product, bias in (x.args, x.args[::-1]):
+            if isinstance(bias, Constant) and is_call(product, "matmul") and m.graph.used_once(product):
+                inner = _into_matmul(product, np.array([factor]), m)
+                if inner is not None:
+                    new_bias = Constant((bias.value * factor).astype(bias.value.dtype), span=bias.span)
+                    scaled = Call(x.op, (inner, new_bias), x.attrs, span=x.span)
+    if scaled is None:
+        return None
+    for move in reversed(moves):
+        scaled = Call(move.op, (scaled, *move.args[1:]), move.attrs, span=move.span)
+    return scaled
 
 
 def _shift(m: Match) -> Expr | None:

@@ -105,6 +105,9 @@ def _view_below_transpose(m: Match) -> Expr | None:
         return None
     middle = m.shape(0)
     axes = _axes(x.attrs.get("axes"), len(middle))
+    split = _split_transpose(x, axes, m)
+    if split is not None:
+        return split
     groups = _runs(middle, m.out.shape)
     if groups is None:
         return None
@@ -122,6 +125,24 @@ def _view_below_transpose(m: Match) -> Expr | None:
     back = {k: i for i, (_, k) in enumerate(order)}
     reshaped = _reshape(x.args[0], shape, m)
     return call("transpose", reshaped, axes=tuple(back[k] for k in range(len(groups))), span=m.span)
+
+
+def _split_transpose(x: Call, axes: Sequence[int], m: Match) -> Expr | None:
+    """reshape(transpose(reshape(source))) where the outer reshape takes apart what the inner one merged: one transpose."""
+    inner = x.args[0]
+    if not is_call(inner, *_VIEWS):
+        return None
+    assert isinstance(inner, Call)
+    source, merged = m.graph.type_of(inner.args[0]), m.graph.type_of(inner)
+    if not isinstance(source, TensorType) or not isinstance(merged, TensorType):
+        return None
+    groups = _runs(source.shape, merged.shape)
+    if groups is None:
+        return None
+    order = [i for a in axes for i in groups[a]]
+    if len(order) != source.rank or tuple(source.shape[i] for i in order) != m.out.shape:
+        return None
+    return call("transpose", inner.args[0], axes=tuple(order), span=m.span)
 
 
 def _runs(source: Sequence[Dim], out: Sequence[Dim]) -> list[list[int]] | None:
