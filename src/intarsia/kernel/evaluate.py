@@ -147,6 +147,20 @@ class _Run:
         self.memory[id(buffer)] = memory
         return memory
 
+    def find(self, buffer: Buffer, env: Mapping[str, int]) -> _Memory:
+        memory = self.memory.get(id(buffer))
+        if memory is not None:
+            return memory
+        if buffer.of is None:
+            raise KernelFault(f"buffer {buffer.name} is used outside its scope")
+        root = self.find(buffer.of, env)
+        shape = tuple(d.evaluate(env) for d in buffer.shape)
+        if math.prod(shape) != root.array.size or buffer.dtype != root.array.dtype.name:
+            raise KernelFault(f"view {buffer.name} {buffer.dtype}{shape} of {root.array.dtype}{root.array.shape}")
+        view = _Memory(root.array.reshape(shape), True)
+        view.written = root.written.reshape(shape)
+        return view
+
     def expr(self, e: Expr, env: dict[str, int], memo: dict[int, np.generic]):
         if id(e) not in memo:
             memo[id(e)] = self.fresh(e, env, memo)
@@ -174,7 +188,7 @@ class _Run:
             case Cast():
                 return convert(self.expr(e.x, env, memo), e.x.dtype, e.dtype)
             case LaneReduce():
-                memory = self.memory[id(e.buffer)]
+                memory = self.find(e.buffer, env)
                 if not memory.written.all():
                     raise KernelFault(f"{e.buffer.name} is reduced before it is written")
                 return lane_reduce(e.op, memory.array.reshape(-1), e.dtype)

@@ -50,17 +50,19 @@ class Access:
         self.lanes = 0
         self.mask: Value | None = None
         self.sure = True
+        self._flat: dict[tuple[int, int], tuple[Dim, object, object]] = {}
 
     # ---- addresses --------------------------------------------------------------------------------------------
     def flat(self, place: Place, index: Sequence[IndexLike]) -> Linear:
         """The element number, data-dependent parts left out."""
-        total = Linear()
-        for i, stride in zip(index, place.strides, strict=True):
-            if isinstance(i, Expr):
-                continue
-            x = self.indices.linear(i)
-            if x.constant or x.terms:
-                total = total.add(x if stride == 1 else x.times(self.indices.linear(stride)))
+        key = (id(index), id(place.strides))
+        polynomial = self._flat.get(key)
+        if polynomial is None:
+            whole = as_dim(0)
+            for i, stride in zip(index, place.strides, strict=True):
+                whole = whole if isinstance(i, Expr) else whole + i * stride
+            polynomial = self._flat[key] = (whole, index, place.strides)  # keeps them alive, so that ids stay theirs
+        total = self.indices.linear(polynomial[0])
         if place.per_lane:
             total = total.times(Linear(place.per_lane))
             lane = self.indices.fixed_lane
@@ -71,6 +73,22 @@ class Access:
         """x (free of LANE) plus scalar data-dependent parts, as a pointer: each loop level adds its part outside inner ones."""
         f, t = self.f, MEMORY_TYPE[place.dtype]
         base = place.pointer
+        if not x.terms and not dynamic:
+            return Address(base, x.constant, True)
+        key = (base, *x.terms.items())
+        found = f.scopes[-1].addresses.get(key)
+        if found is None:
+            found = f.scopes[-1].addresses[key] = self.base(base, t, x)
+        base = found
+        for value, stride in dynamic:
+            offset = value.text
+            if stride.terms or stride.constant != 1:
+                offset = f.ins(f"mul i64 {offset}, {self.indices.value(stride)}")
+            base = f.ins(f"getelementptr {t}, ptr {base}, i64 {offset}")
+        return Address(base, x.constant, False)
+
+    def base(self, base: str, t: str, x: Linear) -> str:
+        f = self.f
         groups: dict[int, Linear] = {}
         for key, c in x.terms.items():
             depth = max(f.depth_of[n] for n in key)
@@ -78,12 +96,7 @@ class Access:
         for depth in sorted(groups):
             offset = self.indices.value(groups[depth])
             base = f.pure(f"getelementptr {t}, ptr {base}, i64 {offset}", (base, offset))
-        for value, stride in dynamic:
-            offset = value.text
-            if stride.terms or stride.constant != 1:
-                offset = f.ins(f"mul i64 {offset}, {self.indices.value(stride)}")
-            base = f.ins(f"getelementptr {t}, ptr {base}, i64 {offset}")
-        return Address(base, x.constant, not x.terms and not dynamic)
+        return base
 
     def pointer(self, place: Place, at: Address) -> str:
         if not at.offset:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import ChainMap
+from dataclasses import replace
 
-from intarsia.codegen.llvm.access import Access, Place
+from intarsia.codegen.llvm.access import Access, Place, strides_of
 from intarsia.codegen.llvm.arith import Arith, constant
 from intarsia.codegen.llvm.index import LANE, Binding, Indices, Linear, NotAffine
 from intarsia.codegen.llvm.writer import MEMORY_TYPE, Function, Value, splat_literal, vector_type
@@ -42,7 +42,7 @@ class ExprEmitter:
         self.indices = Indices(f, self.vars, self.lookup)
         self.access = Access(f, self.a, self.indices)
         self.places: dict[int, Place] = {}
-        self.memo: ChainMap[int, Value] = ChainMap()
+        self.memo: dict[int, Value] = {}
         self._loads: dict[int, bool] = {}
         self._cheap: dict[int, bool] = {}
 
@@ -52,6 +52,11 @@ class ExprEmitter:
 
     def place(self, buffer: Buffer) -> Place:
         """A buffer's memory as this function sees it."""
+        if buffer.of is not None:
+            root = self.place(buffer.of)
+            view = replace(root, strides=strides_of(buffer.shape))
+            self.places[id(buffer)] = view
+            return view
         raise CodegenError("CODE-001", f"buffer {buffer.name} is not in scope")
 
     @property
@@ -61,7 +66,7 @@ class ExprEmitter:
     # ---- expressions ------------------------------------------------------------------------------------------
     def value(self, e: Expr) -> Value:
         """A whole expression, by itself."""
-        self.memo = ChainMap()
+        self.memo = {}
         return self.expr(e)
 
     def expr(self, e: Expr) -> Value:
@@ -205,7 +210,7 @@ class ExprEmitter:
         outer, sure, memo = self.access.mask, self.access.sure, self.memo
         self.access.mask = cond if outer is None else self.a.arith("and", outer, cond)
         self.access.sure = False
-        self.memo = memo.new_child()
+        self.memo = dict(memo)
         result = self.expr(e)
         self.access.mask, self.access.sure, self.memo = outer, sure, memo
         return result
@@ -221,7 +226,7 @@ class ExprEmitter:
         for label, arm in ((then, e.then), (orelse, e.orelse)):
             f.start(label)
             f.push()
-            self.memo, f.local = memo.new_child(), dict(local)
+            self.memo, f.local = dict(memo), dict(local)
             v = self.expr(arm)
             v = self.a.broadcast(v, wide) if wide else v
             f.jump(done)

@@ -483,6 +483,8 @@ class _Outlined(_StmtEmitter):
     def place(self, buffer: Buffer) -> Place:
         found = self.places.get(id(buffer))
         if found is None:
+            if buffer.of is not None:
+                return super().place(buffer)
             p = self.outer.place(buffer)
             pointer = self.capture(p.pointer, "ptr")
             found = self.places[id(buffer)] = Place(pointer, p.strides, p.dtype, p.scope, p.size, p.per_lane)

@@ -72,6 +72,10 @@ class Linear:
 
     def split_lane(self) -> tuple[Linear, Linear]:
         """(rest, step) where this is rest + step * LANE; NotAffine for higher powers."""
+        if not any(LANE in key for key in self.terms if len(key) > 1):
+            step = self.terms.get((LANE,), 0)
+            rest = {k: c for k, c in self.terms.items() if k[0] is not LANE} if step else self.terms
+            return Linear(self.constant, rest), Linear(step)
         rest, step = Linear(self.constant), Linear()
         for key, c in self.terms.items():
             if LANE not in key:
@@ -94,11 +98,20 @@ class Indices:
 
     def linear(self, d: Dim) -> Linear:
         """d in linear form; NotAffine where the lane is inside a division, remainder, min or max."""
-        if d.is_const:
-            return Linear(d.value)
         constant = 0
         terms: dict[tuple[str, ...], int] = {}
         for monomial, c in d.terms.items():
+            if len(monomial) == 1 and monomial[0][1] == 1:  # most terms are a number times a variable
+                value = self.atom(monomial[0][0])
+                if isinstance(value, int):
+                    constant += c * value
+                elif isinstance(value, str):
+                    terms[(value,)] = terms.get((value,), 0) + c
+                else:
+                    constant += c * value.constant
+                    for key, x in value.terms.items():
+                        terms[key] = terms.get(key, 0) + c * x
+                continue
             names: list[str] = []
             shifted: Linear | None = None  # product of factors that are sums (a lane variable: base + lane)
             for atom, power in monomial:
@@ -120,7 +133,7 @@ class Indices:
                 terms[key] = terms.get(key, 0) + c
             else:
                 constant += c
-        return Linear(constant, {k: c for k, c in terms.items() if c})
+        return Linear(constant, {k: c for k, c in terms.items() if c} if 0 in terms.values() else terms)
 
     def atom(self, a: Atom) -> int | str | Linear:
         if a.kind == "sym":

@@ -272,7 +272,7 @@ def circular(x: Vec, quarter: int) -> Vec:
     result = sine.where(odd, cosine)
     sign = x.iop("shl", x.iop("lshr", quadrant, 1), 63 if x.wide else 31)
     near = x.of_bits(x.iop("xor", result.bits(), sign))
-    near = x.where(x.cmp("oeq", 0.0), near) if quarter == 0 else near  # keeps -0
+    near = near.where(x.cmp("oeq", 0.0), x) if quarter == 0 else near  # keeps -0
     far = x.abs().cmp("uge", FAR)  # and NaN, and infinity
     if lanes:
         name = f.module.declare(f"llvm.vector.reduce.or.v{lanes}i1", f"i1 {{}}(<{lanes} x i1>)")

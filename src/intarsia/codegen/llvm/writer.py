@@ -57,12 +57,16 @@ def splat_literal(element: str, literal: str, lanes: int) -> str:
 
 @dataclass(slots=True)
 class Scope:
-    """preamble: lines at its beginning; body: lines and nested scopes' lines; known: pure text -> name; names: defined."""
+    """preamble: lines at its beginning; body: lines and nested scopes' lines; known: pure text -> name; names: defined.
+
+    addresses: what index.py and access.py have worked out here, by terms.
+    """
 
     preamble: list = field(default_factory=list)
     body: list = field(default_factory=list)
     known: dict[str, str] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
+    addresses: dict[tuple, str] = field(default_factory=dict)
 
 
 class Module:
