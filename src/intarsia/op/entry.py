@@ -55,10 +55,15 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Arg:
-    """type: the argument's type. value: its contents as an object array of Dims where known (integer tensors), else None."""
+    """type: the argument's type. value: its contents as an object array of Dims where known (integer tensors), else None.
+
+    constant: the array, where the argument is a small compile-time constant of any dtype (`infer` fills it in); for
+    operators whose shapes depend on floats (image.resize with scales).
+    """
 
     type: Type
     value: np.ndarray | None = None
+    constant: np.ndarray | None = None
 
 
 class Site:
@@ -118,6 +123,10 @@ class Site:
     def value(self, i: int) -> np.ndarray | None:
         """What is known at compile time of argument i's contents: an object array of Dims, or None."""
         return self.args[i].value if self.has(i) else None
+
+    def constant(self, i: int) -> np.ndarray | None:
+        """Argument i's contents if it is a small compile-time constant, else None."""
+        return self.args[i].constant if self.has(i) else None
 
     def items(self, i: int, *, nonnegative: bool = False) -> np.ndarray:
         """Argument i's contents as Dims (object array, same shape): known ones, else fresh symbols read at run time.
