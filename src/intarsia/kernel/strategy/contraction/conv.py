@@ -14,12 +14,13 @@ from intarsia.kernel.expr import Axis, Binary, Buffer, Expr, Index, identity_of,
 from intarsia.kernel.library.conv import ConvShape
 from intarsia.kernel.strategy import Lowered
 from intarsia.kernel.strategy.contraction.fill import vectorised
-from intarsia.kernel.strategy.contraction.form import Anchor, Flat, Form, address, build, find_anchor, inline
+from intarsia.kernel.strategy.contraction.form import Anchor, Form, address, build, find_anchor, flattened, inline
 from intarsia.kernel.strategy.contraction.matmul import plan
 from intarsia.kernel.strategy.contraction.pack import parallel
 from intarsia.kernel.stmt import If, Stmt, block, loop, store
 from intarsia.kernel.strategy.region import Region
 from intarsia.kernel.target import ITEMSIZE, Target
+from intarsia.kernel.views import Flat
 
 
 def conv(region: Region, target: Target) -> Lowered | None:
@@ -34,7 +35,7 @@ def conv(region: Region, target: Target) -> Lowered | None:
         return None
     result = plan(form, region, target)
     if fill is not None:
-        result.workspaces.append(form.flat.view(data))
+        result.workspaces.append(data)
         result.stmts.insert(0, fill(form.flat, target))
     return result.lowered(region)
 
@@ -102,7 +103,7 @@ def fill_padded(
         w = Axis(fresh("w"), width)
 
         def element(c: Dim) -> Stmt:
-            value = flat.expr(inline(data[(lines[0], *before, _var(w), c)]))
+            value = flattened(flat, inline(data[(lines[0], *before, _var(w), c)]))
             return store(to, (start + (begin + _var(w)) * channels + c,), value)
 
         return loop(w.var, width, vectorised(channels, lanes, element))

@@ -14,13 +14,14 @@ from intarsia.kernel.compute import fresh
 from intarsia.kernel.expr import Axis, Load
 from intarsia.kernel.library.conv import ConvShape, PoolShape
 from intarsia.kernel.strategy import Lowered
-from intarsia.kernel.strategy.contraction.form import Anchor, Flat, Form, Result, address, find_anchor, inline, plain
+from intarsia.kernel.strategy.contraction.form import Anchor, Form, Result, address, find_anchor, flattened, inline, plain
 from intarsia.kernel.strategy.contraction.matmul import Plan, begin, packed_here, packed_weight
 from intarsia.kernel.strategy.contraction.nest import balanced, lets, panel_widths, tile
 from intarsia.kernel.strategy.contraction.pack import Source, parallel
 from intarsia.kernel.strategy.contraction.tile import TileShape, tile_shape
 from intarsia.kernel.stmt import Stmt, block, loop
 from intarsia.kernel.strategy.region import Region
+from intarsia.kernel.views import Flat
 from intarsia.kernel.target import Target
 
 
@@ -90,7 +91,7 @@ def window_form(anchor: Anchor, shape: ConvShape | PoolShape, taps: Sequence[Axi
     rows = tuple(Axis(v, d) for v, d in zip(names[:-1], anchor.buffer.shape[:-1]))
     if any(at.coefficient(x.var) is None for x in (*rows, column, *taps)):
         return None
-    results = tuple(Result(flat.view(o), address(o, i), flat.expr(v)) for o, i, v in anchor.values)
+    results = tuple(Result(flat.view(o), address(o, i), flattened(flat, v)) for o, i, v in anchor.values)
     if column.extent != 1 and any(p.coefficient(column.var) != 1 for p in (at, *(r.place for r in results))):
         return None
     return Form((), rows, column, tuple(taps), a, None, results, anchor.sums, flat, prologue, anchor.reduce.op, tuple(taps))

@@ -8,8 +8,9 @@ from intarsia.dim import Dim, Symbol, as_dim, ceildiv
 from intarsia.kernel.compute import Stage, fresh
 from intarsia.kernel.expr import Axis, Buffer, Index, substitute
 from intarsia.kernel.stmt import For, If, Stmt, block, loop, store
-from intarsia.kernel.strategy.contraction.form import Flat, address, inline
+from intarsia.kernel.strategy.contraction.form import address, flattened, inline
 from intarsia.kernel.strategy.contraction.pack import parallel
+from intarsia.kernel.views import Flat
 from intarsia.kernel.target import ITEMSIZE, Target
 
 
@@ -43,6 +44,6 @@ def fill_stage(buffer: Buffer, flat: Flat, target: Target) -> Stmt:
     def element(i: Dim) -> Stmt:
         env = {last.var: i}
         place = address(buffer, [p.subst(env) for p in places])
-        return store(flat.view(buffer), (place,), flat.expr(substitute(value, env)))
+        return store(flat.view(buffer), (place,), flattened(flat, substitute(value, env)))
 
     return parallel(outer, vectorised(last.extent, lanes, element), last.extent * ITEMSIZE[buffer.dtype] // 8)

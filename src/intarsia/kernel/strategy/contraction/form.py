@@ -12,38 +12,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from intarsia.dim import Dim, Symbol, as_dim, product
+from intarsia.dim import Dim, Symbol, as_dim
 from intarsia.kernel.compute import Stage, fresh
-from intarsia.kernel.simplify import Ranges, Simplifier
 from intarsia.kernel.expr import Axis, Binary, Buffer, Expr, Index, Load, Reduce, substitute, transform, walk
+from intarsia.kernel.simplify import Ranges, Simplifier
+from intarsia.kernel.views import Flat
 
 
-class Flat:
-    """One-dimensional views of buffers; one view for each buffer."""
-
-    def __init__(self) -> None:
-        self._views: dict[int, tuple[Buffer, Buffer]] = {}
-
-    def seen(self, buffer: Buffer) -> bool:
-        """Whether a view of the buffer has been asked for."""
-        return id(buffer) in self._views
-
-    def view(self, buffer: Buffer) -> Buffer:
-        if id(buffer) not in self._views:
-            view = replace(buffer, shape=(product(buffer.shape),), producer=None)
-            self._views[id(buffer)] = (buffer, view)
-        return self._views[id(buffer)][1]
-
-    def load(self, load: Load) -> Load:
-        return Load(self.view(load.buffer), (address(load.buffer, load.indices),))
-
-    def expr(self, e: Expr) -> Expr:
-        """e with every load flattened."""
-
-        def leaf(node: Expr) -> Expr | None:
-            return self.load(node) if isinstance(node, Load) and len(node.indices) > 0 else None
-
-        return transform(e, leaf)
+def flattened(flat: Flat, e: Expr) -> Expr:
+    """e with every load from its buffer's flat view."""
+    return transform(e, lambda n: flat.load(n) if isinstance(n, Load) and n.indices else None)
 
 
 def address(buffer: Buffer, indices: Sequence) -> Dim:
@@ -257,7 +235,7 @@ def build(anchor: Anchor, a: Expr, b: Expr, column: Axis, axes: Sequence[Axis], 
         return None
     results = []
     for out, indices, value in anchor.values:
-        results.append(Result(flat.view(out), address(out, indices), flat.expr(simple(value))))
+        results.append(Result(flat.view(out), address(out, indices), flattened(flat, simple(value))))
     form = Form(outer, rows, column, inner, left, right, tuple(results), anchor.sums, flat, prologue)
     return merged(form)
 

@@ -24,7 +24,7 @@ class Plan:
 
     stmts:      run one after the other
     workspaces: buffers that the kernel fills for itself
-    packs:      constant input -> (flat view of the packed tensor, key, rearrangement)
+    packs:      constant input -> (the packed tensor, rearrangement)
     """
 
     form: Form
@@ -33,10 +33,9 @@ class Plan:
     packs: dict[Buffer, tuple[Buffer, Pack]] = field(default_factory=dict)
 
     def lowered(self, region: Region) -> Lowered:
-        """The kernel. Its buffers are the flat views of the region's."""
-        flat = self.form.flat
-        inputs = tuple(self.packs[b][0] if b in self.packs else flat.view(b) for b in region.inputs)
-        outputs = tuple(flat.view(b) for b in region.outputs)
+        """The kernel."""
+        inputs = tuple(self.packs[b][0] if b in self.packs else b for b in region.inputs)
+        outputs = region.outputs
         packs = {i: self.packs[b][1] for i, b in enumerate(region.inputs) if b in self.packs}
         body = block(*self.stmts)
         symbols = symbols_of(body, (*inputs, *outputs, *self.workspaces))
@@ -87,7 +86,7 @@ def begin(form: Form, target: Target) -> Plan:
     """A plan that puts the form's prologue into memory."""
     result = Plan(form)
     for buffer in form.prologue:
-        result.workspaces.append(form.flat.view(buffer))
+        result.workspaces.append(buffer)
         result.stmts.append(fill_stage(buffer, form.flat, target))
     return result
 
@@ -111,16 +110,22 @@ def packed_weight(result: Plan, region: Region, width: int) -> Source | None:
     assert form.b is not None
     buffers = {id(n.buffer): n.buffer for n in walk(form.b) if isinstance(n, Load)}
     weight = next(iter(buffers.values()))
-    if len(buffers) != 1 or weight not in region.constants or form.flat.seen(weight):
+    if len(buffers) != 1 or weight not in region.constants or weight in read_elsewhere(form):
         return None
-    _, src = packed(form, width)
-    result.packs[weight] = (src.buffer, Pack(*rearrange(form, weight, width)))
+    buffer, src = packed(form, width)
+    result.packs[weight] = (buffer, Pack(*rearrange(form, weight, width)))
     return src
 
 
 def packed_here(result: Plan, width: int, target: Target) -> Source:
     """B packed by the kernel into a workspace."""
-    _, src = packed(result.form, width)
-    result.workspaces.append(src.buffer)
+    buffer, src = packed(result.form, width)
+    result.workspaces.append(buffer)
     result.stmts.append(pack_loops(result.form, src, width, target))
     return src
+
+
+def read_elsewhere(form: Form) -> set[Buffer]:
+    """Buffers that A or the results read."""
+    loads = [form.a, *(n for r in form.results for n in walk(r.value) if isinstance(n, Load))]
+    return {n.buffer.of or n.buffer for n in loads}

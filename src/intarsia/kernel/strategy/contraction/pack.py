@@ -16,7 +16,7 @@ from intarsia.dim import Dim, Symbol, as_dim, ceildiv, dmin, product
 from intarsia.kernel.compute import Stage, compute, fresh
 from intarsia.kernel.expr import Axis, Buffer, Expr, Index, Load, Select, identity_of, substitute
 from intarsia.kernel.stmt import Bind, For, If, Stmt, block, loop, store
-from intarsia.kernel.strategy.contraction.form import Form, address, variables
+from intarsia.kernel.strategy.contraction.form import Form, address, flattened, variables
 from intarsia.kernel.strategy.fold import evaluate
 from intarsia.kernel.target import Target
 
@@ -104,14 +104,14 @@ def dense_strides(axes: Sequence[Axis], width: int) -> tuple[Dim, ...]:
 
 
 def rearrange(form: Form, weight: Buffer, width: int) -> tuple[str, Callable[[np.ndarray], np.ndarray]]:
-    """(key, function) that packs a constant weight, flattened: the compile-time twin of `packed`."""
+    """(key, function) that packs a constant weight: the compile-time twin of `packed`."""
     stage, _ = packed(form, width)
     b, outer = form.b, outer_of_b(form)
     order = [*outer, *form.parts, form.column]
     names = [i.symbol for i in b.indices if isinstance(i, Dim) and not i.is_const] if isinstance(b, Load) else []
     bare = isinstance(b, Load) and None not in names and sorted(map(str, names)) == sorted(x.var for x in order)
     if not bare:
-        return f"{canonical(stage)}", lambda a: evaluate(stage, {id(weight): a}).reshape(-1)
+        return f"{canonical(stage)}", lambda a: evaluate(stage, {id(weight): a})
     assert isinstance(b, Load)
     kept = tuple(0 if isinstance(i, Dim) and i.is_const else slice(None) for i in b.indices)
     axes = tuple(names.index(x.var) for x in order)
@@ -121,7 +121,8 @@ def rearrange(form: Form, weight: Buffer, width: int) -> tuple[str, Callable[[np
         rows = a[kept].transpose(axes)
         wide = np.zeros((*rows.shape[:-1], panels * width), a.dtype)
         wide[..., : rows.shape[-1]] = rows
-        return np.moveaxis(wide.reshape(*rows.shape[:-1], panels, width), -2, len(outer)).reshape(-1)
+        panelled = wide.reshape(*rows.shape[:-1], panels, width)
+        return np.ascontiguousarray(np.moveaxis(panelled, -2, len(outer)))
 
     constants = [i.value if isinstance(i, Dim) and i.is_const else -1 for i in b.indices]
     return f"panels of {width}: {len(outer)} of {axes} at {constants}", apply
@@ -143,7 +144,7 @@ def pack_loops(form: Form, src: Source, width: int, target: Target) -> Stmt:
     assert panel.symbol is not None
     offset = sum((Symbol(x.var) * s for x, s in zip(form.parts, dense_strides(form.parts, width))), as_dim(0))
     where = src.panel_start(panel) + offset + Symbol(lane)
-    value = form.flat.expr(substitute(form.b, {form.column.var: panel * width + Symbol(lane)}))
+    value = flattened(form.flat, substitute(form.b, {form.column.var: panel * width + Symbol(lane)}))
 
     def lanes(value: Expr, active: Dim | None = None) -> Stmt:
         return For(lane, as_dim(width), store(src.buffer, (where,), value), "vector", active=active)
