@@ -29,10 +29,15 @@ _ATTRS = {
 }
 
 
+def _plain(name: object) -> str:
+    """'HardSigmoid', 'hard_sigmoid' and 'hardsigmoid' are one name."""
+    return str(name).lower().replace("_", "")
+
+
 def _cell_activations(site: Site, count: int) -> list[tuple[CellActivation, ...]]:
     """The `count` activations of each direction, with their parameters."""
     directions = len(_REVERSED[site.attrs["direction"]])
-    names = tuple(str(a).lower() for a in site.attrs["activations"])
+    names = tuple(_plain(a) for a in site.attrs["activations"])
     if len(names) == count:
         names *= directions
     if len(names) != count * directions:
@@ -110,7 +115,7 @@ def _filled(buffers: list, count: int) -> list[Buffer | None]:
     return [*buffers, *[None] * (count - len(buffers))]
 
 
-# ---- the NumPy side ----------------------------------------------------------------------------------------
+# ---- the NumPy side ---------------------------------------------------------------------------------------
 _NUMPY_ACTIVATIONS = {
     "sigmoid": lambda x, a, b: 1 / (1 + np.exp(-x)),
     "tanh": lambda x, a, b: np.tanh(x),
@@ -118,18 +123,18 @@ _NUMPY_ACTIVATIONS = {
     "softsign": lambda x, a, b: x / (1 + np.abs(x)),
     "softplus": lambda x, a, b: np.logaddexp(0, x),
     "affine": lambda x, a, b: a * x + b,
-    "leaky_relu": lambda x, a, b: np.where(x < 0, a * x, x),
-    "thresholded_relu": lambda x, a, b: np.where(x > a, x, 0),
+    "leakyrelu": lambda x, a, b: np.where(x < 0, a * x, x),
+    "thresholdedrelu": lambda x, a, b: np.where(x > a, x, 0),
     "elu": lambda x, a, b: np.where(x < 0, a * np.expm1(np.minimum(x, 0)), x),
-    "scaled_tanh": lambda x, a, b: a * np.tanh(b * x),
-    "hard_sigmoid": lambda x, a, b: np.clip(a * x + b, 0, 1),
+    "scaledtanh": lambda x, a, b: a * np.tanh(b * x),
+    "hardsigmoid": lambda x, a, b: np.clip(a * x + b, 0, 1),
 }
 
 
 def _numpy_functions(names, alphas, betas, clip):
     """One callable per activation; each clips its argument where `clip` is given."""
     alphas, betas, made = list(alphas or ()), list(betas or ()), []
-    for name in (str(n).lower() for n in names):
+    for name in map(_plain, names):
         default_a, default_b = ACTIVATION_DEFAULTS[name]
         a = alphas.pop(0) if default_a is not None and alphas else default_a
         b = betas.pop(0) if default_b is not None and betas else default_b

@@ -41,11 +41,11 @@ ACTIVATION_DEFAULTS: dict[str, tuple[float | None, float | None]] = {
     "softsign": (None, None),
     "softplus": (None, None),
     "affine": (1.0, 0.0),
-    "leaky_relu": (0.01, None),
-    "thresholded_relu": (1.0, None),
+    "leakyrelu": (0.01, None),
+    "thresholdedrelu": (1.0, None),
     "elu": (1.0, None),
-    "scaled_tanh": (1.0, 1.0),
-    "hard_sigmoid": (0.2, 0.5),
+    "scaledtanh": (1.0, 1.0),
+    "hardsigmoid": (0.2, 0.5),
 }
 
 
@@ -67,17 +67,17 @@ def activation(name: str, alpha: float | None = None, beta: float | None = None)
             )
         case "affine":
             return lambda x: x * a + b
-        case "leaky_relu":
+        case "leakyrelu":
             return lambda x: Select(x < 0.0, x * a, x)
-        case "thresholded_relu":
+        case "thresholdedrelu":
             return lambda x: Select(x > a, x, Const(0.0, x.dtype))
         case "elu":
             return lambda x: Select(x < 0.0, (Unary("exp", x) - 1.0) * a, x)
-        case "scaled_tanh":
+        case "scaledtanh":
             return lambda x: Unary("tanh", x * b) * a
     return lambda x: Binary(
         "max", Const(0.0, x.dtype), Binary("min", Const(1.0, x.dtype), x * a + b)
-    )  # hard_sigmoid
+    )  # hardsigmoid
 
 
 def clipped(f: Activation, bound: float | None) -> Activation:
