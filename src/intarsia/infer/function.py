@@ -66,6 +66,7 @@ class FunctionTyper:
         self.called: dict[int, int] = {}  # how often an operator's name stands where it is called
         self.lets = typing.lets
         self.lets_of: dict[int, list[Let]] = {}  # by the value they bind
+        self.passed: dict[int, Expr] = {}  # what a closure's parameter stands for, in the one call of it
         self.latent: set[str] = set()  # symbols that no parameter's size determines
 
     # ---- functions --------------------------------------------------------------------------------------------
@@ -95,6 +96,7 @@ class FunctionTyper:
     def _function(self, f: Function, args: Sequence[Expr] | None) -> Steps:
         """Type a closure; `args`: of the call it stands in, for parameters without annotation."""
         mark, env = len(self.scope_order), dict(self.equal.env)
+        self.passed.update((id(p), a) for p, a in zip(f.params, args or ()))
         for i, p in enumerate(f.params):
             if p.type is not None:
                 t = self._declare(p, p.type)
@@ -340,7 +342,17 @@ class FunctionTyper:
             t = self._canonical(t)
             if isinstance(value, np.ndarray):
                 value = _map_value(value, self.equal.canonical)
-        return Arg(t, value if isinstance(value, np.ndarray) else None)
+        return Arg(t, value if isinstance(value, np.ndarray) else None, self._constant(a))
+
+    def _constant(self, a: Expr) -> np.ndarray | None:
+        """The contents of a small constant of any dtype, also behind variables: operators may need floats to know a size."""
+        while isinstance(a, Var):
+            let = self.lets.get(id(a))
+            following = let.value if let is not None else self.passed.get(id(a))
+            if following is None:
+                return None
+            a = following
+        return a.value if isinstance(a, Constant) and a.value.size <= _KNOWN_ELEMENTS else None
 
     def _attrs(self, call: Call) -> Mapping[str, Attr]:
         """Attributes with their dimensions in canonical form; symbols that are not in scope are errors."""
