@@ -84,6 +84,10 @@ class Builder:
         """Contents that must be known now, e.g. because they decide a rank."""
         return known_ints(self.types, e, what)
 
+    def fixed(self, e: Expr | None, what: str) -> Expr | None:
+        """An integer argument that operators want as a constant; None stays."""
+        return None if e is None else Constant(np.array(self.known(e, what), np.int64), span=self.span)
+
     def axis(self, axis: int, e: Expr) -> int:
         """A possibly negative axis of e as 0 … rank-1 (others are left for the operator's rule to refuse)."""
         rank = self.rank(e)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from intarsia.frontend.onnx.functions import body_version, fixed_body, schema_of
 from intarsia.frontend.onnx.node import MAIN_DOMAIN, Node, converter
-from intarsia.frontend.onnx.read import Source
+from intarsia.frontend.onnx.read import NEWEST_OPSET, Source
 from intarsia.support.errors import ModelError, UnsupportedError
 from intarsia.support.span import Span
 
@@ -188,7 +188,8 @@ class _Gaps:
             found = body_version(schema, version) if schema is not None else None
             if schema is not None and found is not None:
                 body = fixed_body(schema, version)
-                opsets = {o.domain or MAIN_DOMAIN: o.version for o in body.opset_import} if body is not None else {}
+                imported = body.opset_import if body is not None else ()
+                opsets = {MAIN_DOMAIN: NEWEST_OPSET, **{o.domain or MAIN_DOMAIN: o.version for o in imported}}
                 self._bodies[key] = body is None or all(
                     self.reason(n, n.domain or MAIN_DOMAIN, opsets.get(n.domain or MAIN_DOMAIN, version)) is None
                     for n in body.node

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 from intarsia.dim import Dim
 from intarsia.frontend.onnx.node import MAIN_DOMAIN, Node
+from intarsia.frontend.onnx.read import NEWEST_OPSET
 from intarsia.frontend.onnx.scope import Scope
 from intarsia.frontend.onnx.tensors import dtype_code
 from intarsia.ir.expr import Expr
 from intarsia.support.errors import ModelError
 
 if TYPE_CHECKING:
-    from onnx import FunctionProto, NodeProto, TypeProto
+    from onnx import AttributeProto, FunctionProto, NodeProto, TypeProto
     from onnx.defs import OpSchema
 
     from intarsia.frontend.onnx.builder import Builder
@@ -26,9 +27,8 @@ def inline(importer: Importer, body: FunctionProto, node: Node, scope: Scope) ->
     key = f"{body.domain}:{body.name}:{body.overload}"
     if len(scope.path) > _MAX_DEPTH or body in importer.model.functions and key in scope.inlining:
         raise ModelError("ONNX-019", f"the function {body.name} calls itself", where=node.where)
-    opsets = {o.domain or MAIN_DOMAIN: o.version for o in body.opset_import} or dict(scope.opsets)
-    attributes = {a.name: a for a in body.attribute_proto}
-    attributes.update(node.attributes)
+    opsets = {MAIN_DOMAIN: NEWEST_OPSET, **scope.opsets, **{o.domain or MAIN_DOMAIN: o.version for o in body.opset_import}}
+    attributes = {a.name: a for a in body.attribute_proto} | _defaults(node) | dict(node.attributes)
     inner = Scope(
         opsets,
         attributes=attributes,
@@ -41,6 +41,14 @@ def inline(importer: Importer, body: FunctionProto, node: Node, scope: Scope) ->
     importer.nodes(body.node, inner)
     where = f"output of function {body.name}"
     return tuple(importer.value(o, inner, where) if node.wants(i) else None for i, o in enumerate(body.output))
+
+
+def _defaults(node: Node) -> dict[str, AttributeProto]:
+    """The attributes that a standard function has without being told."""
+    schema = schema_of(node.domain, node.op, node.version)
+    if schema is None:
+        return {}
+    return {k: a.default_value for k, a in schema.attributes.items() if a.default_value.type}
 
 
 def schema_of(domain: str, op: str, version: int) -> OpSchema | None:

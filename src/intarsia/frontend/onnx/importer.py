@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from intarsia.dim import Bounds, Dim, Symbol, as_dim
-from intarsia.frontend.onnx import control, elementwise, functions, image, nn, recurrent, reduce, shape  # noqa: F401 - converters enter themselves
+from intarsia.frontend.onnx import control, elementwise, functions, image, nn, quantized, recurrent, reduce, shape  # noqa: F401 - converters enter themselves
 from intarsia.frontend.onnx.builder import Builder
 from intarsia.frontend.onnx.check import check
 from intarsia.frontend.onnx.node import MAIN_DOMAIN, Node, converter

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from intarsia.frontend.onnx.builder import Builder
@@ -53,7 +54,7 @@ def _conv_transpose(b: Builder, node: Node) -> Expr:
     extra = node.ints("output_padding", None) or (0,) * count
     padding = node.ints("pads", None)
     if node.has("output_shape") or node.string("auto_pad", "NOTSET") in _SAME:
-        padding = _transpose_padding(b, node, strides, dilation, extra)
+        padding, extra = _transpose_padding(b, node, strides, dilation, extra)
     elif node.string("auto_pad", "NOTSET") == "VALID":
         padding = None
     return b.op(
@@ -69,21 +70,22 @@ def _conv_transpose(b: Builder, node: Node) -> Expr:
     )
 
 
-def _transpose_padding(b: Builder, node: Node, strides, dilation, extra) -> tuple[int, ...]:
-    """Padding from the wanted output shape (ONNX ConvTranspose: total_padding, then split by auto_pad)."""
+def _transpose_padding(b: Builder, node: Node, strides: Sequence[int], dilation: Sequence[int], extra: Sequence[int]):
+    """(padding, output_padding) for the wanted output shape (ONNX ConvTranspose: total_padding, split by auto_pad)."""
     sizes, kernel = b.type(node.arg(0)).shape[2:], b.type(node.arg(1)).shape[2:]
     wanted = node.ints("output_shape", None)
     upper = node.string("auto_pad", "NOTSET") == "SAME_UPPER"
-    begins, ends = [], []
+    begins, ends, more = [], [], list(extra)
     for i, (size, k, s, d, e) in enumerate(zip(sizes, kernel, strides, dilation, extra)):
         total = s * (size - 1) + e + (k - 1) * d + 1 - (wanted[len(wanted) - len(sizes) + i] if wanted else size * s)
         if not total.is_const:
             raise node.unsupported("an output_shape needs input sizes that are known when the model is compiled")
         most = max(total.value, 0)
+        more[i] += max(-total.value, 0)
         small, large = most // 2, most - most // 2
         begins.append(small if upper else large)
         ends.append(large if upper else small)
-    return (*begins, *ends)
+    return (*begins, *ends), tuple(more)
 
 
 # ---- pools ------------------------------------------------------------------------------------------------------

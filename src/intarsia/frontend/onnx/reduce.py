@@ -21,6 +21,7 @@ def _enter_reduce(op: str, relay: str, axes_input: int) -> None:
         if node.version < axes_input:
             given = node.ints("axes", None)
             axes = b.ints(given) if given is not None else None
+        axes = b.fixed(axes, f"the axes of {op}")
         keepdims, noop = node.flag("keepdims", True), node.flag("noop_with_empty_axes")
         if b.dtype(x) == "bool":  # max is any, min is all
             return b.cast(b.op(relay, b.cast(x, "uint8"), axes, keepdims=keepdims, noop_with_empty_axes=noop), "bool")
@@ -44,7 +45,7 @@ def _arg_reduce(b: Builder, node: Node) -> Expr:
 
 @converts("CumSum", needs=("cumsum",))
 def _cumsum(b: Builder, node: Node) -> Expr:
-    axis = b.scalar(node.arg(1))
+    axis = b.const(b.known(node.arg(1), "the axis of CumSum")[0], "int64")
     return b.op("cumsum", node.arg(0), axis, exclusive=node.flag("exclusive"), reverse=node.flag("reverse"))
 
 

@@ -136,7 +136,8 @@ def _split(b: Builder, node: Node) -> tuple[Expr, ...]:
 @converts("Slice", needs=("slice",))
 def _slice(b: Builder, node: Node) -> Expr:
     if node.version >= 10:
-        return b.op("slice", *(node.maybe(i) for i in range(5)))
+        axes, steps = (b.fixed(node.maybe(i), f"the {what} of Slice") for i, what in ((3, "axes"), (4, "steps")))
+        return b.op("slice", node.arg(0), node.arg(1), node.arg(2), axes, steps)
     axes = node.ints("axes", None)
     starts, ends = b.ints(node.ints("starts")), b.ints(node.ints("ends"))
     return b.op("slice", node.arg(0), starts, ends, b.ints(axes) if axes is not None else None)
@@ -162,8 +163,8 @@ def _pad(b: Builder, node: Node) -> Expr:
     if node.version < 11:
         pads = b.ints(node.ints("pads" if node.has("pads") else "paddings"))
         return b.op("pad", x, pads, b.like(node.float("value", 0.0), x), mode=mode)
-    value = node.maybe(2)
-    return b.op("pad", x, node.arg(1), b.scalar(value) if value is not None else None, node.maybe(3), mode=mode)
+    value, axes = node.maybe(2), b.fixed(node.maybe(3), "the axes of Pad")
+    return b.op("pad", x, node.arg(1), b.scalar(value) if value is not None else None, axes, mode=mode)
 
 
 @converts("DepthToSpace", needs=("depth_to_space",))
@@ -171,9 +172,17 @@ def _depth_to_space(b: Builder, node: Node) -> Expr:
     return b.op("depth_to_space", node.arg(0), block=node.int("blocksize"), mode=node.string("mode", "DCR"))
 
 
-@converts("SpaceToDepth", needs=("space_to_depth",))
+@converts("SpaceToDepth", needs=("space_to_depth", "transpose", "reshape", "concatenate"))
 def _space_to_depth(b: Builder, node: Node) -> Expr:
-    return b.op("space_to_depth", node.arg(0), block=node.int("blocksize"))
+    x, block, mode = node.arg(0), node.int("blocksize"), node.string("mode", "DCR")
+    blocks_first = b.op("space_to_depth", x, block=block)
+    if mode == "DCR":
+        return blocks_first
+    batch, channels = (b.op("shape_of", x, start=k, end=k + 1) for k in (0, 1))
+    space = b.op("shape_of", blocks_first, start=2)
+    apart = b.op("concatenate", batch, b.ints([block * block]), channels, space, axis=0)
+    swapped = b.op("transpose", b.op("reshape", blocks_first, apart), axes=(0, 2, 1, 3, 4))
+    return b.op("reshape", swapped, b.shape(blocks_first))
 
 
 @converts("ReverseSequence", needs=("reverse_sequence",))

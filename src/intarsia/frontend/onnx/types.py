@@ -95,7 +95,7 @@ class Types:
     def _operator(self, call: Call) -> Type:
         assert isinstance(call.op, OpRef)
         op = get(call.op.name, call.span)
-        args = [Arg(self._types[id(a)], self._contents.get(id(a))) for a in call.args]
+        args = [Arg(self._types[id(a)], self._contents.get(id(a)), _small(a)) for a in call.args]
         fresh: Callable[[str], str] = lambda hint: str(self.symbol(hint))
         site = Site(op, args, call.attrs, span=call.span, bounds=self.bounds, fresh_name=fresh)
         result = op.rule(site)
@@ -104,6 +104,10 @@ class Types:
         if contents is not None and contents.size <= _KNOWN_ELEMENTS:
             self._contents[id(call)] = contents
         return result
+
+
+def _small(e: Expr) -> np.ndarray | None:
+    return e.value if isinstance(e, Constant) and e.value.size <= _KNOWN_ELEMENTS else None
 
 
 def _operands(node: Expr) -> tuple[Expr, ...]:
