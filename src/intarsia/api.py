@@ -41,7 +41,7 @@ def compile(
 
     Raises ModelError (not a model), UnsupportedError (lists all it lacks), TypeCheckError.
     """
-    from intarsia.codegen.llvm import host_target
+    from intarsia.codegen.llvm.host import host_target
     from intarsia.transform import optimize
     from intarsia.vm.build import build
     from intarsia.vm.compile import compile_module
@@ -66,7 +66,7 @@ def compile(
 
 def load(path: str | os.PathLike[str], *, threads: int | None = None) -> Executable:
     """A compiled model from a file that `Executable.save` wrote. Raises ArtifactError."""
-    from intarsia.codegen.llvm import host_target
+    from intarsia.codegen.llvm.host import host_target
     from intarsia.vm.executable import load as load_executable
 
     return load_executable(path, host_target(), threads=thread_count(threads))

@@ -21,6 +21,7 @@ from intarsia.ir import (
     Call, Constant, Expr, Function, GlobalVar, If, IRModule, Let, OpRef, TensorType, Tuple, TupleGet, TupleType, Type,
     Var, post_order,
 )  # fmt: skip
+from intarsia.kernel.strategy import Pack
 from intarsia.kernel.target import ITEMSIZE, Target
 from intarsia.op.entry import Item, Measured, Site
 from intarsia.support.errors import UnsupportedError
@@ -70,12 +71,12 @@ class _Tables:
         self._message: dict[Message, int] = {}
         self._keep: list[object] = []
 
-    def constant(self, array: np.ndarray, pack: object | None = None) -> int:
+    def constant(self, array: np.ndarray, pack: Pack | None = None) -> int:
         """The number of a constant, each once; pack: how the kernel wants it rearranged."""
-        key = (id(array), None if pack is None else pack.key)  # type: ignore[attr-defined]
+        key = (id(array), None if pack is None else pack.key)
         if key not in self._constant:
             self._keep.append(array)
-            stored = array if pack is None else pack.apply(array)  # type: ignore[attr-defined]
+            stored = array if pack is None else pack.apply(array)
             small = (stored.dtype.str, stored.shape, stored.tobytes()) if stored.size <= 1024 else None
             if small is not None and small in self._constant:
                 self._constant[key] = self._constant[small]
@@ -119,6 +120,7 @@ class _FunctionCompiler:
         self.ints = self.objects = self.labels = 0
         self.depth = 0  # of branches around the current place
         self.todo: list[Callable[[], None]] = []
+        self.bounds = Bounds(module.bounds.known if name == "main" else None)  # grows by symbols that are read
 
     # ---- the function -----------------------------------------------------------------------------------------
     def run(self) -> isa.Function:
@@ -136,8 +138,7 @@ class _FunctionCompiler:
         return self._finish(leaves)
 
     def _finish(self, params: Sequence[TensorType]) -> isa.Function:
-        bounds = Bounds(self.module.bounds.known if self.name == "main" else None)
-        plan = memory.plan(self.body, self.sizes, bounds)
+        plan = memory.plan(self.body, self.sizes, self.bounds)
         offsets = {register: self._entry_int(offset) for register, offset in plan.offsets.items()}
         if plan.size != 0:
             self.entry.append(isa.Frame(self._entry_int(plan.size)))
@@ -329,6 +330,7 @@ class _FunctionCompiler:
     def _call_region(self, e: Call, calls: list[Call], params: dict[int, Expr]) -> Value:
         """A bare operator call or a primitive function's body."""
         sites = [self.typing.sites[id(c)] for c in calls]
+        self.bounds = sites[0].bounds
         outer: dict[int, Operand | None] = {}
         inner = {id(c) for c in calls}
         for c, site in zip(calls, sites):
@@ -395,7 +397,7 @@ class _FunctionCompiler:
         t = self.typing.type(e)
         results = [Register(self._allocate(leaf.shape, leaf.dtype), leaf) for leaf in self._leaves(t, e)]
         workspaces = tuple(self._allocate(dims, dtype) for dims, dtype in request.workspaces)
-        symbols = tuple(self._int_of(Symbol(s)) for s in request.symbols)
+        symbols = tuple(map(self._int_of, request.symbols))
         self.body.append(isa.Launch(request.kernel, inputs, tuple(r.index for r in results), workspaces, symbols))
         return self._assemble(t, results)
 
@@ -419,9 +421,9 @@ class _FunctionCompiler:
             case Known(contents=contents, type=t):
                 key = (tuple(contents.flat), contents.shape, t.dtype)
                 if key not in self.scope.tensors:
-                    request = self.tables.kernels.known(contents, t)
+                    request = self.tables.kernels.known(contents, t, self.bounds)
                     dst = self._allocate(t.shape, t.dtype)
-                    symbols = tuple(self._int_of(Symbol(s)) for s in request.symbols)
+                    symbols = tuple(map(self._int_of, request.symbols))
                     self.body.append(isa.Launch(request.kernel, (), (dst,), (), symbols))
                     self.scope.tensors[key] = dst
                 return self.scope.tensors[key]

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.codegen.llvm import Library
+from intarsia.codegen.llvm.jit import Library
 from intarsia.kernel.target import Target
 from intarsia.runtime import artifact
 from intarsia.runtime.tensor import Block, Signature, as_dense, bind, numpy_dtype
@@ -31,6 +31,7 @@ from intarsia.vm.support_ir import A, B, CONTEXT_BYTES, MESSAGE, OUT_OF_MEMORY, 
 from intarsia.vm.verify import verify
 
 _ALIGNMENT = 64
+_SYMBOLS = ("intarsia_run", "intarsia_context_new", "intarsia_context_delete", "intarsia_drop")
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,10 +187,10 @@ class _Native:
     def __init__(self, exe: Executable, threads: int):
         entry = exe.program.functions[0]
         self.messages = exe.program.messages
-        self.library = library = Library(exe._objects)
+        self.library = library = Library(exe._objects, _SYMBOLS)
         self.constants = [_aligned(c) for c in exe.program.constants]
         self.table = (ctypes.c_void_p * max(1, len(self.constants)))(*[_pointer(c) for c in self.constants])
-        self.pool = library.pool(threads)
+        self.pool = None
         self.call = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 3, ctypes.c_int64)(library.address("intarsia_run"))
         self.new = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(library.address("intarsia_context_new"))
         self.drop = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(library.address("intarsia_drop"))

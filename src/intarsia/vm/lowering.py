@@ -12,16 +12,17 @@ from typing import Union
 
 import numpy as np
 
-from intarsia.dim import Dim, Symbol, as_dim
+from intarsia.dim import Bounds, Dim, Symbol, as_dim
 from intarsia.ir.expr import Attr, Call, Expr
 from intarsia.ir.types import TensorType
 from intarsia.kernel.compute import compute, placeholder
 from intarsia.kernel.expr import Binary, Buffer, Cast, Const, Index, Select
 from intarsia.kernel.expr import Expr as KernelExpr
-from intarsia.kernel.strategy import Lowered, lower
+from intarsia.kernel.strategy import Lowered, Pack, lower
 from intarsia.kernel.target import Target
 from intarsia.op.entry import Site
 from intarsia.vm.isa import KernelRef, Spec
+from intarsia.vm.sizes import Sizes
 
 _INLINE = 1  # constants and known contents of at most so many elements are written into the kernel
 
@@ -57,13 +58,15 @@ Operand = Union[Register, Literal, Known]
 class Region:
     """calls: operands first, the last one's result is the region's. sites: of each call. outer: what the calls read.
 
-    outer maps an expression to its value; None is a missing optional argument.
+    outer maps an expression to its value; None is a missing optional argument. given: by rewritten operand, the one it
+    was made from.
     """
 
     calls: list[Call]
     sites: list[Site]
     outer: dict[int, Operand | None]
     name: str
+    given: dict[int, Operand] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +74,17 @@ class Packed:
     """A constant input: the array, rearranged by `pack` (None: as it is)."""
 
     array: np.ndarray
-    pack: object | None = None
+    pack: Pack | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """How to launch a region's kernel. workspaces: (dims, dtype). symbols: names, in the kernel's order."""
+    """How to launch a region's kernel. workspaces: (dims, dtype). symbols: their values, in the kernel's order."""
 
     kernel: int
     inputs: tuple[Operand | Packed, ...]
     workspaces: tuple[tuple[tuple[Dim, ...], str], ...]
-    symbols: tuple[str, ...]
+    symbols: tuple[Dim, ...]
 
 
 @dataclass(slots=True)
@@ -104,53 +107,54 @@ class Kernels:
 
     def request(self, region: Region) -> Request:
         """The kernel of a region, lowered now if no equal region was before."""
+        sizes = Sizes(region.sites[0].bounds)
+        region = _sized(region, sizes)
         renaming = _Renaming()
         operands = _operands(region)
         key = _key(region, operands, renaming)
         entry = self._entries.get(key)
-        if entry is None:
+        if entry is None or entry.lowered.extra_constants:  # these depend on the constants' contents
             entry = self._entries[key] = self._lower(region, operands, renaming)
         back = {k: Symbol(name) for name, k in renaming.canonical.items()}
         forth = {name: Symbol(k) for name, k in entry.canonical.items()}
-        kernel, lowered = entry.lowered.kernel, entry.lowered
+        lowered = entry.lowered
+        kernel = lowered.kernel
 
         def translate(d: Dim) -> Dim:
-            return d.subst(forth).subst(back)
+            return sizes.original(d.subst(forth).subst(back))
 
         inputs: list[Operand | Packed] = []
-        for position, b in zip(entry.inputs, kernel.inputs):
+        for k, position in enumerate(entry.inputs):
             operand = operands[position][1]
             if isinstance(operand, Literal):
-                inputs.append(Packed(operand.array, lowered.packs.get(b.name)))
+                inputs.append(Packed(operand.array, lowered.packs.get(k)))
             else:
-                inputs.append(operand)
-        inputs += [Packed(array) for array in lowered.extra_constants]
-        names = {k: name for name, k in renaming.canonical.items()}
+                inputs.append(region.given.get(id(operand), operand))
+        for k, array in enumerate(lowered.extra_constants, len(entry.inputs)):
+            inputs.append(Packed(array, lowered.packs.get(k)))
         return Request(
             entry.kernel,
             tuple(inputs),
-            tuple((tuple(translate(d) for d in w.shape), w.dtype) for w in kernel.workspaces),
-            tuple(names[entry.canonical[s]] for s in kernel.symbols),
+            tuple((tuple(map(translate, w.shape)), w.dtype) for w in kernel.workspaces),
+            tuple(translate(Symbol(s)) for s in kernel.symbols),
         )
 
-    def known(self, contents: np.ndarray, type: TensorType) -> Request:
+    def known(self, contents: np.ndarray, type: TensorType, bounds: Bounds) -> Request:
         """A kernel that stores known contents."""
-        out = known_buffer(contents, type)
+        sizes = Sizes(bounds)
+        contents, type = sizes.contents(contents), sizes.type(type)
         key = ("known", tuple(contents.flat), contents.shape, type.dtype)
         entry = self._entries.get(key)
         if entry is None:
-            lowered = lower("dims", [], [out], self.target, constants={})
+            lowered = lower("dims", [], [known_buffer(contents, type)], self.target)
             entry = self._entries[key] = _Entry(self._add("dims", lowered), lowered, (), {})
-        return Request(entry.kernel, (), (), entry.lowered.kernel.symbols)
+        return Request(entry.kernel, (), (), tuple(sizes.original(Symbol(s)) for s in entry.lowered.kernel.symbols))
 
     def _lower(self, region: Region, operands: Sequence[tuple[Expr, Operand]], renaming: _Renaming) -> _Entry:
         inputs, outputs, constants = build(region, operands)
         lowered = lower(region.name, inputs, outputs, self.target, constants=constants)
-        position = {b.name: int(b.name[1:]) for b in inputs}
-        given = lowered.kernel.inputs[: len(lowered.kernel.inputs) - len(lowered.extra_constants)]
-        return _Entry(
-            self._add(region.name, lowered), lowered, tuple(position[b.name] for b in given), dict(renaming.canonical)
-        )
+        positions = tuple(int(b.name[1:]) for b in inputs)
+        return _Entry(self._add(region.name, lowered), lowered, positions, dict(renaming.canonical))
 
     def _add(self, name: str, lowered: Lowered) -> int:
         kernel = lowered.kernel
@@ -169,16 +173,13 @@ class Kernels:
 
 def build(
     region: Region, operands: Sequence[tuple[Expr, Operand]]
-) -> tuple[list[Buffer], list[Buffer], dict[Buffer, np.ndarray]]:
-    """The region's computation: placeholders it really reads (named x<operand>), results, and which inputs are constant."""
+) -> tuple[list[Buffer], list[Buffer], dict[int, np.ndarray]]:
+    """The region's computation: placeholders it really reads (named x<operand>), results, contents of constant inputs."""
     value: dict[int, Buffer | None] = {k: None for k, v in region.outer.items() if v is None}
-    constants: dict[Buffer, np.ndarray] = {}
     inputs: dict[int, int] = {}
     for position, (e, operand) in enumerate(operands):
         value[id(e)] = buffer = _operand_buffer(position, operand)
         inputs[id(buffer)] = position
-        if isinstance(operand, Literal) and buffer.producer is None:
-            constants[buffer] = operand.array
     outputs: tuple[Buffer, ...] = ()
     for c, site in zip(region.calls, region.sites):
         buffers = [
@@ -190,7 +191,8 @@ def build(
         value[id(c)] = outputs[0]
     read = [b for b in _reachable(outputs) if b.producer is None]
     read.sort(key=lambda b: inputs[id(b)])
-    return read, list(outputs), {b: constants[b] for b in read if b in constants}
+    given = [operands[inputs[id(b)]][1] for b in read]
+    return read, list(outputs), {k: o.array for k, o in enumerate(given) if isinstance(o, Literal)}
 
 
 def _operand_buffer(position: int, operand: Operand) -> Buffer:
@@ -231,6 +233,24 @@ def _reachable(outputs: Sequence[Buffer]) -> list[Buffer]:
             if b.producer is not None:
                 todo.extend(b.producer.inputs)
     return list(found.values())
+
+
+def _sized(region: Region, sizes: Sizes) -> Region:
+    """The region with all symbols non-negative."""
+    sites = [sizes.site(s) for s in region.sites]
+    outer: dict[int, Operand | None] = {}
+    given: dict[int, Operand] = {}
+    for k, operand in region.outer.items():
+        match operand:
+            case Register(index=index, type=t) if (new := sizes.type(t)) is not t:
+                outer[k] = Register(index, new)
+            case Known(contents=contents, type=t):
+                outer[k] = Known(sizes.contents(contents), sizes.type(t))
+            case _:
+                outer[k] = operand
+        if outer[k] is not operand and operand is not None:
+            given[id(outer[k])] = operand
+    return Region(region.calls, sites, outer, region.name, given)
 
 
 # ---- equal regions ----------------------------------------------------------------------------------------------
