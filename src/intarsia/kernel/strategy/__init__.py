@@ -66,3 +66,13 @@ def lower(
     if lowered is None:
         lowered = Lowered(stages(region, target))
     return replace(lowered, extra_constants=tuple(extra.values()))
+
+
+def _register() -> None:
+    from intarsia.kernel.strategy.contraction import conv, depthwise, matmul
+    from intarsia.kernel.strategy.pool import pool
+
+    STRATEGIES.extend([depthwise, conv, pool, matmul])
+
+
+_register()
