@@ -207,3 +207,25 @@ def test_misfits_are_refused(change, attrs, words):
     site = entry.Site(entry.get("nn.lstm"), [entry.Arg(tensor(shapes[i])) for i in range(4)], attrs)
     with pytest.raises(TypeCheckError, match=words):
         site.op.rule(site)
+
+
+@pytest.mark.parametrize("name", ["nn.lstm", "nn.gru", "nn.rnn"])
+@pytest.mark.parametrize("cpu", ["host", "x86-64", "few registers"])
+def test_loops_as_machine_code(name, cpu, monkeypatch):
+    """The same loops through the code generator; several rows at once, ragged blocks, sequences of several lengths."""
+    import loop_oracle
+    from tests.codegen import harness
+
+    target = {"host": harness.native_target(), "x86-64": harness.sse2()}.get(cpu) or harness.native_target(
+        registers=8
+    )
+
+    def run_native(producer, arrays, symbols):
+        return tuple(harness.run(loop_oracle.opaque_kernel(producer, target), arrays, symbols, target))
+
+    monkeypatch.setattr(loop_oracle, "run_opaque", run_native)
+    arrays = operands(name, 5, 7, 3, 37, 2, lens=[5, 0, 3, 4, 5, 1, 2])
+    expect = by_hand(name, arrays, "bidirectional")
+    run_operator(
+        name, arrays, {"direction": "bidirectional"}, symbolic=TIME_AND_BATCH, expect=expect, atol=1e-5
+    )
