@@ -171,9 +171,9 @@ class _Gaps:
             return None
         own = converter(domain, proto.op_type)
         if own is not None and self.known.issuperset(own.needs):
-            if own.limit is None:
-                return None
-            attributes = {a.name: a for a in proto.attribute if not a.ref_attr_name}
+            if own.limit is None or any(a.ref_attr_name for a in proto.attribute):
+                return None  # what a function's caller says is seen when it is inlined
+            attributes = {a.name: a for a in proto.attribute}
             return own.limit(Node(proto, version, attributes, Span(self.source, proto.name)))
         if self._has_body(domain, proto.op_type, version):
             return None

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from intarsia.dim import Bounds, Dim, Symbol, as_dim
-from intarsia.frontend.onnx import control, elementwise, functions, image, nn, quantized, recurrent, reduce, shape  # noqa: F401 - converters enter themselves
+from intarsia.frontend.onnx import (  # noqa: F401 - converters enter themselves
+    control, einsum, elementwise, functions, image, nn, quantized, recurrent, reduce, shape,
+)  # fmt: skip
 from intarsia.frontend.onnx.builder import Builder
 from intarsia.frontend.onnx.check import check
 from intarsia.frontend.onnx.node import MAIN_DOMAIN, Node, converter
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
 
 _MAX_NODES = 2_000_000  # after functions are inlined
 _MAX_DEPTH = 64
-_REFERENCE = "ref_attr_name"
 
 
 def load(model: str | Path | bytes | ModelProto) -> IRModule:
@@ -130,6 +131,9 @@ class Importer:
         if local is not None:
             results = functions.inline(self, local, node, scope)
         elif own is not None and self.known.issuperset(own.needs):
+            reason = own.limit(node) if own.limit is not None else None
+            if reason is not None:
+                raise node.unsupported(f"{reason} is not supported")
             made = own.convert(self.bound(scope), node)
             results = made if isinstance(made, tuple) else (made,)
         else:
