@@ -48,7 +48,9 @@ def compile(
 
     start = time.perf_counter()
     if tier not in ("native", "interpreter"):
-        raise UnsupportedError("API-001", f"there is no tier {tier!r}", remedy="use 'native' or 'interpreter'")
+        raise UnsupportedError(
+            "API-001", f"there is no tier {tier!r}", remedy="use 'native' or 'interpreter'"
+        )
     count = thread_count(threads)
     machine = replace(target or host_target(), cores=count)
     module = optimize(read(model), level=level)
@@ -119,13 +121,17 @@ def _parse(text: str, source: str) -> IRModule:
 
 def signatures(module: IRModule, typing: Typing) -> tuple[list[Signature], list[Signature]]:
     """The inputs and outputs of `main`: names from the user's model, shapes as ints and strings."""
-    names = [module.input_names[i] if i < len(module.input_names) else p.name for i, p in enumerate(module.main.params)]
+    names = [
+        module.input_names[i] if i < len(module.input_names) else p.name
+        for i, p in enumerate(module.main.params)
+    ]
     inputs: list[Signature] = []
     for name, p in zip(names, module.main.params):
         inputs += _named(name, typing.type(p))
     results = tensor_leaves(typing.type(module.main.body))
     outputs = [
-        _signature(module.output_names[i] if i < len(module.output_names) else f"output_{i}", t) for i, t in enumerate(results)
+        _signature(module.output_names[i] if i < len(module.output_names) else f"output_{i}", t)
+        for i, t in enumerate(results)
     ]
     return inputs, outputs
 

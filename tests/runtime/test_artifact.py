@@ -22,7 +22,9 @@ def test_what_was_saved_is_loaded(saved):
 
 
 def test_equal_contents_give_equal_bytes(saved, tmp_path):
-    artifact.save(tmp_path / "b", {"a": [1, "x"], "b": 1}, {"one": b"1234567", "none": b"", "two": bytes(1000)})
+    artifact.save(
+        tmp_path / "b", {"a": [1, "x"], "b": 1}, {"one": b"1234567", "none": b"", "two": bytes(1000)}
+    )
     assert (tmp_path / "b").read_bytes() == saved.read_bytes()
 
 
@@ -68,4 +70,4 @@ def test_a_failed_save_leaves_the_old_file_and_no_rubbish(saved, tmp_path):
     before = saved.read_bytes()
     with pytest.raises(TypeError):
         artifact.save(saved, {"a": {1, 2}}, {"one": b"1"})
-    assert saved.read_bytes() == before and os.listdir(tmp_path) == [saved.name]
+    assert saved.read_bytes() == before and [p.name for p in tmp_path.iterdir()] == [saved.name]

@@ -44,7 +44,9 @@ def test_keyword_arguments(product):
 
 
 def test_two_inputs_that_disagree_are_both_named(product):
-    with pytest.raises(intarsia.InputError, match=r"CALL-005(.|\n)*dimension 0 of input 'y' is 3(.|\n)*n = 2(.|\n)*x"):
+    with pytest.raises(
+        intarsia.InputError, match=r"CALL-005(.|\n)*dimension 0 of input 'y' is 3(.|\n)*n = 2(.|\n)*x"
+    ):
         product(P.floats(2, 3), P.floats(3, 3))
     assert product(P.floats(2, 3), P.floats(2, 3)).shape == (2, 3)
 

@@ -17,7 +17,9 @@ def test_dense_arrays_are_taken_in_place():
     assert np.shares_memory(as_dense(a, X, F32), a)
 
 
-@pytest.mark.parametrize("view", [lambda a: a[::2], lambda a: a[::-1], lambda a: a.T.copy().T, lambda a: a[:, ::-1]])
+@pytest.mark.parametrize(
+    "view", [lambda a: a[::2], lambda a: a[::-1], lambda a: a.T.copy().T, lambda a: a[:, ::-1]]
+)
 def test_strided_arrays_are_copied(view):
     a = view(np.arange(12, dtype=np.float32).reshape(4, 3))
     got = as_dense(a, X, F32)
@@ -67,7 +69,9 @@ def test_numbers_and_lists_take_the_inputs_dtype():
 
 
 def test_refusals_name_the_input_and_the_remedy():
-    with pytest.raises(InputError, match=r"CALL-004: input 'x' has dtype float64(.|\n)*x.astype\(numpy.float32\)"):
+    with pytest.raises(
+        InputError, match=r"CALL-004: input 'x' has dtype float64(.|\n)*x.astype\(numpy.float32\)"
+    ):
         as_dense(np.zeros((2, 3)), X, F32)
     with pytest.raises(InputError, match=r"CALL-003: input 'x' has 1 dimensions(.|\n)*x\[None\]"):
         as_dense(np.zeros(3, np.float32), X, F32)

@@ -5,7 +5,21 @@ from collections.abc import Callable
 import numpy as np
 
 from intarsia.dim import Symbol
-from intarsia.ir import Call, Constant, Expr, Function, GlobalVar, If, IRModule, Tuple, TupleGet, TupleType, Var, call, tensor
+from intarsia.ir import (
+    Call,
+    Constant,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    IRModule,
+    Tuple,
+    TupleGet,
+    TupleType,
+    Var,
+    call,
+    tensor,
+)
 from intarsia.transform.to_anf import to_anf
 
 n, m, k = Symbol("n"), Symbol("m"), Symbol("k")
@@ -44,7 +58,9 @@ def same_result_twice() -> IRModule:
 
 def branch() -> IRModule:
     x = Var("x", tensor((n,)))
-    chosen = If(call("greater", call("reduce.sum", x), const(0, np.float32)), call("exp", x), call("negative", x))
+    chosen = If(
+        call("greater", call("reduce.sum", x), const(0, np.float32)), call("exp", x), call("negative", x)
+    )
     return main([x], call("add", chosen, x))
 
 
@@ -83,7 +99,9 @@ def swapping_loop() -> IRModule:
 def recursion() -> IRModule:
     """Not in tail position: sum of exp over the levels."""
     i, x = Var("i", tensor((), "int64")), Var("x", tensor((n,)))
-    deeper = Call(GlobalVar("f"), (call("subtract", i, const(1)), call("multiply", x, const(0.5, np.float32))))
+    deeper = Call(
+        GlobalVar("f"), (call("subtract", i, const(1)), call("multiply", x, const(0.5, np.float32)))
+    )
     f = Function((i, x), If(call("less", i, const(1)), x, call("add", call("exp", x), deeper)), tensor((n,)))
     depth, y = Var("depth", tensor((), "int64")), Var("y", tensor((n,)))
     return main([depth, y], Call(GlobalVar("f"), (depth, y)), f=f)
@@ -154,12 +172,20 @@ CASES: list[tuple[str, Callable[[], IRModule], list[tuple[np.ndarray, ...]]]] = 
     ("same_result_twice", same_result_twice, [(floats(5),)]),
     ("branch", branch, [(abs(floats(3)),), (-abs(floats(4)),)]),
     ("branch_of_tuples", branch_of_tuples, [(flag(True), floats(3)), (flag(False), floats(2))]),
-    ("nested_branches", nested_branches, [(floats(3), flag(a), flag(b)) for a in (True, False) for b in (True, False)]),
+    (
+        "nested_branches",
+        nested_branches,
+        [(floats(3), flag(a), flag(b)) for a in (True, False) for b in (True, False)],
+    ),
     ("counting_loop", counting_loop, [(floats(2),)]),
     ("swapping_loop", swapping_loop, [(floats(3), floats(3))]),
     ("recursion", recursion, [(integer(0), floats(3)), (integer(20), floats(2))]),
     ("shape_arithmetic", shape_arithmetic, [(floats(2, 6),), (floats(5, 6),)]),
-    ("reshape_to_argument", reshape_to_argument, [(floats(3, 4), np.array([6, 2])), (floats(3, 4), np.array([2, -1]))]),
+    (
+        "reshape_to_argument",
+        reshape_to_argument,
+        [(floats(3, 4), np.array([6, 2])), (floats(3, 4), np.array([2, -1]))],
+    ),
     ("arange_to_argument", arange_to_argument, [(integer(5),), (integer(0),)]),
     ("arange_under_branch", arange_under_branch, [(integer(5), flag(True)), (integer(5), flag(False))]),
     ("two_inputs_one_symbol", two_inputs_one_symbol, [(floats(2, 3), floats(2, 3))]),

@@ -20,7 +20,9 @@ def places(draw):
     for register in range(count):
         first = draw(st.integers(0, 30))
         unit = draw(st.sampled_from(UNITS))
-        found.append(Place(register, unit * draw(st.integers(0, 300)), first, first + draw(st.integers(0, 10))))
+        found.append(
+            Place(register, unit * draw(st.integers(0, 300)), first, first + draw(st.integers(0, 10)))
+        )
     return found
 
 
@@ -32,7 +34,7 @@ def test_living_tensors_never_overlap(found, n_value, m_value):
     spans = []
     for p in found:
         start, size = plan.offsets[p.register].evaluate(env), max(0, p.size.evaluate(env))
-        assert start % 64 == 0 and 0 <= start and start + size <= plan.size.evaluate(env)
+        assert start % 64 == 0 and start >= 0 and start + size <= plan.size.evaluate(env)
         spans.append((start, start + size, p))
     for i, (a, b, p) in enumerate(spans):
         for c, d, q in spans[:i]:
@@ -56,7 +58,11 @@ def test_intermediate_tensors_live_in_the_frame_and_results_on_the_heap():
 def test_what_is_on_the_heap_is_freed_where_it_dies():
     from programs import arange_to_argument
 
-    code = intarsia.compile(arange_to_argument(), threads=1, tier="interpreter", level=0).program.functions[0].code
+    code = (
+        intarsia.compile(arange_to_argument(), threads=1, tier="interpreter", level=0)
+        .program.functions[0]
+        .code
+    )
     heap = [i.dst for i in code if isinstance(i, Heap)]
     freed = [i.src for i in code if isinstance(i, Free)]
     assert len(heap) == 2 and heap[0] in freed and heap[1] not in freed

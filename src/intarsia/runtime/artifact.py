@@ -36,7 +36,12 @@ def save(path: str | os.PathLike[str], meta: Mapping[str, Any], sections: Mappin
         data = memoryview(sections[name]).cast("B")
         table[name] = {"offset": 0, "size": data.nbytes, "sha256": hashlib.sha256(data).hexdigest()}
     header = _layout(table, names, meta)
-    prefix = MAGIC + VERSION.to_bytes(4, "little") + len(header).to_bytes(4, "little") + hashlib.sha256(header).digest()
+    prefix = (
+        MAGIC
+        + VERSION.to_bytes(4, "little")
+        + len(header).to_bytes(4, "little")
+        + hashlib.sha256(header).digest()
+    )
     target = Path(path)
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
@@ -45,8 +50,8 @@ def save(path: str | os.PathLike[str], meta: Mapping[str, Any], sections: Mappin
             for name in names:
                 f.write(b"\0" * (table[name]["offset"] - f.tell()))
                 f.write(sections[name])
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, target)
+        Path(temporary).chmod(0o666 & ~_umask())
+        Path(temporary).replace(target)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
@@ -80,10 +85,12 @@ def load(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, memory
     """The metadata and the sections, mapped into memory (read-only). Raises ArtifactError ART-001…004."""
     where = str(path)
     try:
-        with open(path, "rb") as f:
+        with Path(path).open("rb") as f:
             size = os.fstat(f.fileno()).st_size
             if size < _PREFIX:
-                raise ArtifactError("ART-001", "this is not an Intarsia artifact: the file is too short", where=where)
+                raise ArtifactError(
+                    "ART-001", "this is not an Intarsia artifact: the file is too short", where=where
+                )
             data = memoryview(mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ))
     except OSError as e:
         raise ArtifactError("ART-005", f"the artifact cannot be read: {e.strerror}", where=where) from None
@@ -92,22 +99,31 @@ def load(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, memory
     version = int.from_bytes(data[8:12], "little")
     if version != VERSION:
         raise ArtifactError(
-            "ART-002", f"the artifact has format {version}, this release reads {VERSION}", where=where, remedy="save the model again"
+            "ART-002",
+            f"the artifact has format {version}, this release reads {VERSION}",
+            where=where,
+            remedy="save the model again",
         )
     length = int.from_bytes(data[12:16], "little")
     if _PREFIX + length > size:
         raise ArtifactError("ART-003", "the artifact is truncated inside its header", where=where)
     header = bytes(data[_PREFIX : _PREFIX + length])
     if hashlib.sha256(header).digest() != data[16:48]:
-        raise ArtifactError("ART-004", "the artifact is damaged: its header does not match its checksum", where=where)
+        raise ArtifactError(
+            "ART-004", "the artifact is damaged: its header does not match its checksum", where=where
+        )
     fields = json.loads(header)
     sections: dict[str, memoryview] = {}
     for name, entry in fields["sections"].items():
         offset, count = entry["offset"], entry["size"]
         if not (isinstance(offset, int) and isinstance(count, int) and 0 <= offset <= offset + count <= size):
-            raise ArtifactError("ART-003", f"the artifact is truncated: section {name} ends beyond the file", where=where)
+            raise ArtifactError(
+                "ART-003", f"the artifact is truncated: section {name} ends beyond the file", where=where
+            )
         section = data[offset : offset + count]
         if hashlib.sha256(section).hexdigest() != entry["sha256"]:
-            raise ArtifactError("ART-004", f"the artifact is damaged: section {name} does not match its checksum", where=where)
+            raise ArtifactError(
+                "ART-004", f"the artifact is damaged: section {name} does not match its checksum", where=where
+            )
         sections[name] = section
     return fields["meta"], sections

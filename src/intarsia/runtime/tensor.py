@@ -41,7 +41,9 @@ def bind(signatures: Sequence[Signature], args: Sequence[Any], kwargs: dict[str,
     """Arguments in the order of the inputs. InputError CALL-001/002 lists the missing and the unknown names."""
     names = [s.name for s in signatures]
     if len(args) > len(names):
-        raise InputError("CALL-002", f"{len(args)} inputs were given, the model takes {len(names)}: {', '.join(names)}")
+        raise InputError(
+            "CALL-002", f"{len(args)} inputs were given, the model takes {len(names)}: {', '.join(names)}"
+        )
     given = dict(zip(names, args))
     twice = sorted(given.keys() & kwargs.keys())
     if twice:
@@ -52,10 +54,14 @@ def bind(signatures: Sequence[Signature], args: Sequence[Any], kwargs: dict[str,
     if unknown:
         left = f"; not given: {', '.join(missing)}" if missing else ""
         raise InputError(
-            "CALL-002", f"the model has no input {', '.join(unknown)}{left}", remedy=f"its inputs are {', '.join(names)}"
+            "CALL-002",
+            f"the model has no input {', '.join(unknown)}{left}",
+            remedy=f"its inputs are {', '.join(names)}",
         )
     if missing:
-        raise InputError("CALL-001", f"missing inputs: {', '.join(missing)}", remedy=f"pass all of {', '.join(names)}")
+        raise InputError(
+            "CALL-001", f"missing inputs: {', '.join(missing)}", remedy=f"pass all of {', '.join(names)}"
+        )
     return [given[n] for n in names]
 
 
@@ -120,12 +126,16 @@ def _literal(value: Any, signature: Signature, dtype: np.dtype) -> np.ndarray:
     except ValueError as e:
         raise InputError("CALL-007", f"input '{signature.name}' is a ragged list: {e}") from None
     floating = "float" in signature.dtype
-    fits = plain.dtype.kind in ("biuf" if floating else "biu" if dtype.kind in "iu" else "b") or plain.size == 0
+    fits = (
+        plain.dtype.kind in ("biuf" if floating else "biu" if dtype.kind in "iu" else "b") or plain.size == 0
+    )
     if fits and dtype.kind in "iu" and plain.size:
         info = np.iinfo(dtype)
         fits = int(plain.min()) >= info.min and int(plain.max()) <= info.max
     if not fits:
-        raise InputError("CALL-004", f"input '{signature.name}': {_short(value)} does not fit the dtype {signature.dtype}")
+        raise InputError(
+            "CALL-004", f"input '{signature.name}': {_short(value)} does not fit the dtype {signature.dtype}"
+        )
     return plain.astype(dtype)
 
 
@@ -145,7 +155,9 @@ def _from_dlpack(value: Any, signature: Signature) -> np.ndarray:
         return np.from_dlpack(value)
     except (BufferError, RuntimeError, TypeError, ValueError) as e:
         raise InputError(
-            "CALL-007", f"input '{signature.name}' cannot be read in place: {e}", remedy="move it to the CPU first"
+            "CALL-007",
+            f"input '{signature.name}' cannot be read in place: {e}",
+            remedy="move it to the CPU first",
         ) from None
 
 
@@ -154,7 +166,9 @@ class Block:
 
     __slots__ = ("__array_interface__", "_block", "_drop")
 
-    def __init__(self, block: int, drop: Callable[[int], None], data: int, shape: tuple[int, ...], typestr: str):
+    def __init__(
+        self, block: int, drop: Callable[[int], None], data: int, shape: tuple[int, ...], typestr: str
+    ):
         self._block, self._drop = block, drop
         self.__array_interface__ = {"data": (data, False), "shape": shape, "typestr": typestr, "version": 3}
 

@@ -31,7 +31,7 @@ def kernel_texts(program: Program, target: Target) -> tuple[Program, dict[str, s
 def build(program: Program, target: Target) -> tuple[Program, list[bytes]]:
     """The program with its final symbols, and everything it runs as object files for `target`."""
     program, texts = kernel_texts(program, target)
-    modules = [*texts.items(), ("program", emit_program(program)), ("pool", pool_ir())]
+    modules = [*texts.items(), ("program", emit_program(program)), ("pool", pool_ir(target.triple))]
     return program, compile_objects(modules, target)
 
 

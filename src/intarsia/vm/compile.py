@@ -18,8 +18,21 @@ from intarsia.infer import Typing, infer
 from intarsia.infer.entry import Demand, entry_plan
 from intarsia.infer.typing import tensor_leaves
 from intarsia.ir import (
-    Call, Constant, Expr, Function, GlobalVar, If, IRModule, Let, OpRef, TensorType, Tuple, TupleGet, TupleType, Type,
-    Var, post_order,
+    Call,
+    Constant,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    IRModule,
+    Let,
+    OpRef,
+    TensorType,
+    Tuple,
+    TupleGet,
+    TupleType,
+    Type,
+    post_order,
 )  # fmt: skip
 from intarsia.kernel.strategy import Pack
 from intarsia.kernel.target import ITEMSIZE, Target
@@ -48,7 +61,9 @@ def compile_module(module: IRModule, target: Target, typing: Typing | None = Non
     order = _reachable_functions(module)
     tables = _Tables(Kernels(target), {name: i for i, name in enumerate(order)})
     functions = [_FunctionCompiler(module, name, typing, tables).run() for name in order]
-    return Program(tuple(functions), tuple(tables.kernels.refs), tuple(tables.constants), tuple(tables.messages))
+    return Program(
+        tuple(functions), tuple(tables.kernels.refs), tuple(tables.constants), tuple(tables.messages)
+    )
 
 
 def _reachable_functions(module: IRModule) -> list[str]:
@@ -120,7 +135,9 @@ class _FunctionCompiler:
         self.ints = self.objects = self.labels = 0
         self.depth = 0  # of branches around the current place
         self.todo: list[Callable[[], None]] = []
-        self.bounds = Bounds(module.bounds.known if name == "main" else None)  # grows by symbols that are read
+        self.bounds = Bounds(
+            module.bounds.known if name == "main" else None
+        )  # grows by symbols that are read
 
     # ---- the function -----------------------------------------------------------------------------------------
     def run(self) -> isa.Function:
@@ -146,7 +163,12 @@ class _FunctionCompiler:
         code = memory.insert_frees(code, len(params))
         results = self._leaves(self.typing.type(self.function.body), self.function)
         return isa.Function(
-            self.name, tuple(map(_spec, params)), tuple(map(_spec, results)), self.ints, self.objects, memory.resolve(code)
+            self.name,
+            tuple(map(_spec, params)),
+            tuple(map(_spec, results)),
+            self.ints,
+            self.objects,
+            memory.resolve(code),
         )
 
     # ---- entry ------------------------------------------------------------------------------------------------
@@ -159,14 +181,18 @@ class _FunctionCompiler:
                 d = step.dim
                 what = f"dimension {step.axis} of {names[step.leaf]} is {{a}}, but must be {d}"
                 what += "" if d.is_const else " = {b}"
-                self._check(self.entry, size, "==", self._entry_int(d), what, "CALL-005", "input", self._why(d))
+                self._check(
+                    self.entry, size, "==", self._entry_int(d), what, "CALL-005", "input", self._why(d)
+                )
                 continue
             if step.offset != 0:
                 size = self._arith(self.entry, "sub", size, self._entry_int(step.offset))
             if step.factor != 1:
                 size = self._arith(self.entry, "floordiv", size, self._entry_int(as_dim(step.factor)))
             if step.offset != 0:
-                what = f"dimension {step.axis} of {names[step.leaf]} is too small: {step.symbol} would be {{a}}"
+                what = (
+                    f"dimension {step.axis} of {names[step.leaf]} is too small: {step.symbol} would be {{a}}"
+                )
                 self._check(self.entry, size, ">=", self._entry_int(as_dim(0)), what, "CALL-005", "input", "")
             self.entry_symbols[step.symbol] = self.entry_ints[Symbol(step.symbol)] = size
         for k, leaf in enumerate(leaves):
@@ -183,10 +209,28 @@ class _FunctionCompiler:
                 continue
             if low > 0:
                 what = f"{symbol} ({self.typing.origin(symbol)}) is {{a}}, but must be at least {{b}}"
-                self._check(self.entry, register, ">=", self._entry_int(as_dim(int(low))), what, "CALL-006", "input", "")
+                self._check(
+                    self.entry,
+                    register,
+                    ">=",
+                    self._entry_int(as_dim(int(low))),
+                    what,
+                    "CALL-006",
+                    "input",
+                    "",
+                )
             if high != float("inf"):
                 what = f"{symbol} ({self.typing.origin(symbol)}) is {{a}}, but must be at most {{b}}"
-                self._check(self.entry, register, "<=", self._entry_int(as_dim(int(high))), what, "CALL-006", "input", "")
+                self._check(
+                    self.entry,
+                    register,
+                    "<=",
+                    self._entry_int(as_dim(int(high))),
+                    what,
+                    "CALL-006",
+                    "input",
+                    "",
+                )
 
     def _parameter_names(self, leaves: Sequence[TensorType]) -> list[str]:
         given = self.module.input_names if self.name == "main" else ()
@@ -224,7 +268,9 @@ class _FunctionCompiler:
                 self._emit(value, bind)
             case If():
                 self._if(e, then, tail)
-            case Call(op=GlobalVar(name=name)) if tail and name == self.name and self.typing.maybe_type(e) is not None:
+            case Call(op=GlobalVar(name=name)) if (
+                tail and name == self.name and self.typing.maybe_type(e) is not None
+            ):
                 self.body.append(isa.TailCall(tuple(self._flat_registers(e.args))))
             case Call():
                 then(self._call(e))
@@ -300,7 +346,9 @@ class _FunctionCompiler:
             case Call():
                 return self._call(e)
         raise UnsupportedError(
-            "VM-001", f"@{self.name}: the virtual machine does not run {type(e).__name__} yet", where=str(e.span)
+            "VM-001",
+            f"@{self.name}: the virtual machine does not run {type(e).__name__} yet",
+            where=str(e.span),
         )
 
     def _call(self, e: Call) -> Value:
@@ -313,7 +361,9 @@ class _FunctionCompiler:
                 calls = [n for n in post_order(f.body) if isinstance(n, Call)]
                 return self._call_region(e, calls, dict(zip(map(id, f.params), e.args, strict=True)))
         raise UnsupportedError(
-            "VM-001", f"@{self.name}: the virtual machine does not call {type(e.op).__name__} yet", where=str(e.span)
+            "VM-001",
+            f"@{self.name}: the virtual machine does not call {type(e.op).__name__} yet",
+            where=str(e.span),
         )
 
     def _call_function(self, e: Call, name: str) -> Value:
@@ -343,7 +393,7 @@ class _FunctionCompiler:
                     else:
                         outer[id(a)] = value
             self._read_items(c, site, outer)
-        for c, site in zip(calls, sites):
+        for c in calls:
             for check in self.typing.checks_at(c):
                 self._site_check(check)
         result = self.typing.type(e)
@@ -393,12 +443,16 @@ class _FunctionCompiler:
             if site.op.compute is None:
                 raise UnsupportedError("VM-003", f"{site.op.name} has no kernel", where=str(c.span))
         request = self.tables.kernels.request(Region(live, sites, outer, _name(sites)))
-        inputs = tuple(self._tensor(i) if not isinstance(i, Packed) else self._packed(i) for i in request.inputs)
+        inputs = tuple(
+            self._tensor(i) if not isinstance(i, Packed) else self._packed(i) for i in request.inputs
+        )
         t = self.typing.type(e)
         results = [Register(self._allocate(leaf.shape, leaf.dtype), leaf) for leaf in self._leaves(t, e)]
         workspaces = tuple(self._allocate(dims, dtype) for dims, dtype in request.workspaces)
         symbols = tuple(map(self._int_of, request.symbols))
-        self.body.append(isa.Launch(request.kernel, inputs, tuple(r.index for r in results), workspaces, symbols))
+        self.body.append(
+            isa.Launch(request.kernel, inputs, tuple(r.index for r in results), workspaces, symbols)
+        )
         return self._assemble(t, results)
 
     def _packed(self, p: Packed) -> int:
@@ -447,11 +501,28 @@ class _FunctionCompiler:
         text = f"{c.what}: {_side(c.left, 'a')} {c.relation} {_side(c.right, 'b')} does not hold"
         why = self._why(c.left + c.right)
         self._check(
-            self.entry if at_entry else self.body, a, c.relation, b, text, "RUN-001", "run", why, where=str(c.span)
+            self.entry if at_entry else self.body,
+            a,
+            c.relation,
+            b,
+            text,
+            "RUN-001",
+            "run",
+            why,
+            where=str(c.span),
         )
 
     def _check(
-        self, code: list[Instr], a: int, relation: str, b: int, text: str, number: str, kind: str, why: str, where: str = ""
+        self,
+        code: list[Instr],
+        a: int,
+        relation: str,
+        b: int,
+        text: str,
+        number: str,
+        kind: str,
+        why: str,
+        where: str = "",
     ) -> None:
         message = Message(kind, number, text + (f" ({why})" if why else ""), where)
         code.append(isa.Check(a, relation, b, self.tables.message(message)))
@@ -499,7 +570,10 @@ class _FunctionCompiler:
             rest = ((atom, power - 1), *monomial[1:]) if power > 1 else monomial[1:]
             return self._arith(code, "mul", sub(Dim({((atom, 1),): 1})), sub(Dim({rest: 1})))
         if atom.kind == "sym":
-            raise UnsupportedError("VM-004", f"@{self.name}: symbol {atom.name} ({self.typing.origin(atom.name)}) has no value here")
+            raise UnsupportedError(
+                "VM-004",
+                f"@{self.name}: symbol {atom.name} ({self.typing.origin(atom.name)}) has no value here",
+            )
         register = sub(atom.args[0])
         for a in atom.args[1:]:
             register = self._arith(code, atom.kind, register, sub(a))
@@ -552,11 +626,15 @@ class _FunctionCompiler:
                     todo.extend(reversed(fields))
                 case other:
                     raise UnsupportedError(
-                        "VM-001", f"@{self.name}: the virtual machine has no values of type {other} yet", where=str(e.span)
+                        "VM-001",
+                        f"@{self.name}: the virtual machine has no values of type {other} yet",
+                        where=str(e.span),
                     )
         for leaf in leaves:
             if leaf.rank > isa.MAX_RANK:
-                raise UnsupportedError("VM-005", f"rank {leaf.rank} is above the limit of {isa.MAX_RANK}", where=str(e.span))
+                raise UnsupportedError(
+                    "VM-005", f"rank {leaf.rank} is above the limit of {isa.MAX_RANK}", where=str(e.span)
+                )
         return leaves
 
     def _assemble(self, t: Type, leaves: Sequence[Register]) -> Value:

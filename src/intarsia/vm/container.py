@@ -17,7 +17,17 @@ from intarsia.ir.types import DTYPES
 from intarsia.runtime.tensor import numpy_dtype
 from intarsia.support.errors import ArtifactError
 from intarsia.vm.isa import (
-    INSTRUCTIONS, MAX_RANK, OPS, RELATIONS, Function, Instr, KernelRef, Message, Program, Spec, operands,
+    INSTRUCTIONS,
+    MAX_RANK,
+    OPS,
+    RELATIONS,
+    Function,
+    Instr,
+    KernelRef,
+    Message,
+    Program,
+    Spec,
+    operands,
 )  # fmt: skip
 
 _OPCODE = {kind: i for i, kind in enumerate(INSTRUCTIONS)}
@@ -76,7 +86,9 @@ def decode_code(data: bytes) -> tuple[Instr, ...]:
 
 
 def _bad(what: str) -> ArtifactError:
-    return ArtifactError("ART-006", f"the artifact's program is not valid: {what}", remedy="save the model again")
+    return ArtifactError(
+        "ART-006", f"the artifact's program is not valid: {what}", remedy="save the model again"
+    )
 
 
 def _write(out: bytearray, n: int) -> None:

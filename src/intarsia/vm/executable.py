@@ -27,11 +27,14 @@ from intarsia.support.errors import ArtifactError, Error
 from intarsia.vm import container
 from intarsia.vm.interpreter import Interpreter, RunError, failure
 from intarsia.vm.isa import Program
-from intarsia.vm.support_ir import A, B, CONTEXT_BYTES, MESSAGE, OUT_OF_MEMORY, STACK_OVERFLOW, TENSOR_WORDS
+from intarsia.vm.support_ir import CONTEXT_BYTES, MESSAGE, OUT_OF_MEMORY, STACK_OVERFLOW, TENSOR_WORDS, A, B
 from intarsia.vm.verify import verify
 
 _ALIGNMENT = 64
-_SYMBOLS = ("intarsia_run", "intarsia_context_new", "intarsia_context_delete", "intarsia_drop")
+_SYMBOLS = (
+    "intarsia_run", "intarsia_context_new", "intarsia_context_delete", "intarsia_drop", "intarsia_pool_create",
+    "intarsia_pool_destroy",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,9 @@ class Executable:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model. Arguments: NumPy arrays, or anything with DLPack or the buffer protocol (on the CPU)."""
-        results = self._results(bind(self.inputs, args, kwargs) if kwargs or len(args) != len(self.inputs) else args)
+        results = self._results(
+            bind(self.inputs, args, kwargs) if kwargs or len(args) != len(self.inputs) else args
+        )
         return results[0] if len(results) == 1 else tuple(results)
 
     def run(self, feed: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,7 +141,9 @@ def _load(path: str | os.PathLike[str], host: Target, threads: int) -> Executabl
         outputs = [Signature(str(n), str(t), tuple(s)) for n, t, s in meta["outputs"]]
         objects = [bytes(sections[f"object.{i}"]) for i in range(meta["objects"])]
     except (KeyError, TypeError, ValueError) as e:
-        raise ArtifactError("ART-006", f"the artifact's program is not valid: {type(e).__name__} {e}") from None
+        raise ArtifactError(
+            "ART-006", f"the artifact's program is not valid: {type(e).__name__} {e}"
+        ) from None
     if len(inputs) != len(program.functions[0].params) or len(outputs) != len(program.functions[0].results):
         raise ArtifactError("ART-006", "the artifact's inputs and outputs do not fit its program")
     _admit(target, host)
@@ -147,7 +154,9 @@ def _admit(target: Target, host: Target) -> None:
     """ART-008 if code for `target` cannot run on `host`."""
     if target.triple.split("-")[0] != host.triple.split("-")[0]:
         raise ArtifactError(
-            "ART-008", f"the artifact is for {target.triple}, this machine is {host.triple}", remedy="compile the model here"
+            "ART-008",
+            f"the artifact is for {target.triple}, this machine is {host.triple}",
+            remedy="compile the model here",
         )
     here = {f for f in host.features.split(",") if f.startswith("+")}
     missing = sorted(f[1:] for f in target.features.split(",") if f.startswith("+") and f not in here)
@@ -190,9 +199,14 @@ class _Native:
         self.library = library = Library(exe._objects, _SYMBOLS)
         self.constants = [_aligned(c) for c in exe.program.constants]
         self.table = (ctypes.c_void_p * max(1, len(self.constants)))(*[_pointer(c) for c in self.constants])
-        self.pool = None
-        self.call = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 3, ctypes.c_int64)(library.address("intarsia_run"))
-        self.new = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(library.address("intarsia_context_new"))
+        create = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int64)(library.address("intarsia_pool_create"))
+        self.pool = create(threads) if threads > 1 else None
+        self.call = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 3, ctypes.c_int64)(
+            library.address("intarsia_run")
+        )
+        self.new = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
+            library.address("intarsia_context_new")
+        )
         self.drop = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(library.address("intarsia_drop"))
         self.drop.library = library  # type: ignore[attr-defined]  # results may outlive the executable
         delete = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(library.address("intarsia_context_delete"))
@@ -202,7 +216,8 @@ class _Native:
         self.typestr = ["<V2" if s.dtype == "bfloat16" else d.str for s, d in zip(entry.results, self.dtypes)]
         self.stack = _stack_budget()
         self.idle: list[_Context] = []
-        weakref.finalize(self, _delete_all, self.idle, delete, library).atexit = False
+        destroy = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(library.address("intarsia_pool_destroy"))
+        weakref.finalize(self, _delete_all, self.idle, delete, self.pool, destroy, library).atexit = False
 
     def __call__(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         try:
@@ -243,10 +258,11 @@ class _Native:
         return failure(self.messages[message], a, b)
 
 
-def _delete_all(idle: list[_Context], delete: Any, library: Library) -> None:
+def _delete_all(idle: list[_Context], delete: Any, pool: int | None, destroy: Any, library: Library) -> None:
     for context in idle:
         delete(context.address)
     idle.clear()
+    destroy(pool)
     del library  # until here: `delete` is code in it
 
 

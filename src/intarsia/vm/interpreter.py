@@ -46,7 +46,9 @@ class RunError(Error):
 def failure(message: Message, a: int, b: int) -> Error:
     """The error that a failed check raises."""
     kind = InputError if message.kind == "input" else RunError
-    return kind(message.code, message.text.replace("{a}", str(a)).replace("{b}", str(b)), where=message.where or None)
+    return kind(
+        message.code, message.text.replace("{a}", str(a)).replace("{b}", str(b)), where=message.where or None
+    )
 
 
 @dataclass(slots=True)
@@ -155,7 +157,9 @@ class Interpreter:
     def _evaluate(self, kernel: int, buffers: Sequence[np.ndarray], symbols: Sequence[int]) -> None:
         ref = self.program.kernels[kernel]
         if ref.kernel is None:
-            raise UnsupportedError("VM-006", "a loaded artifact has no portable kernels", remedy="compile the model again")
+            raise UnsupportedError(
+                "VM-006", "a loaded artifact has no portable kernels", remedy="compile the model again"
+            )
         inputs, outputs = buffers[: len(ref.inputs)], buffers[len(ref.inputs) :]
         results = evaluate_kernel(ref.kernel, inputs, dict(zip(ref.kernel.symbols, symbols, strict=True)))
         for buffer, result in zip(outputs, results):

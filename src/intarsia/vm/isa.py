@@ -41,7 +41,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Annotated, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, NamedTuple, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -303,7 +303,9 @@ def show(program: Program) -> str:
         lines.append("")
     for k, ref in enumerate(program.kernels):
         ins, outs, works = (", ".join(map(str, specs)) for specs in (ref.inputs, ref.outputs, ref.workspaces))
-        lines.append(f"kernel k{k} {ref.symbol}({ins}) -> ({outs}) using ({works}) and {ref.symbols} integers")
+        lines.append(
+            f"kernel k{k} {ref.symbol}({ins}) -> ({outs}) using ({works}) and {ref.symbols} integers"
+        )
     for k, c in enumerate(program.constants):
         lines.append(f"constant c{k} {c.dtype}{list(c.shape)}")
     for k, m in enumerate(program.messages):
@@ -361,5 +363,3 @@ def text(i: Instr, program: Program | None = None) -> str:
         case Return():
             return f"return {_list('t', i.results)}"
     raise TypeError(f"not an instruction: {i!r}")
-
-

@@ -148,7 +148,9 @@ class Kernels:
         if entry is None:
             lowered = lower("dims", [], [known_buffer(contents, type)], self.target)
             entry = self._entries[key] = _Entry(self._add("dims", lowered), lowered, (), {})
-        return Request(entry.kernel, (), (), tuple(sizes.original(Symbol(s)) for s in entry.lowered.kernel.symbols))
+        return Request(
+            entry.kernel, (), (), tuple(sizes.original(Symbol(s)) for s in entry.lowered.kernel.symbols)
+        )
 
     def _lower(self, region: Region, operands: Sequence[tuple[Expr, Operand]], renaming: _Renaming) -> _Entry:
         inputs, outputs, constants = build(region, operands)
@@ -164,8 +166,12 @@ class Kernels:
 
         self.refs.append(
             KernelRef(
-                f"{name}_{len(self.refs)}", specs(kernel.inputs), specs(kernel.outputs), specs(kernel.workspaces),
-                len(kernel.symbols), kernel,
+                f"{name}_{len(self.refs)}",
+                specs(kernel.inputs),
+                specs(kernel.outputs),
+                specs(kernel.workspaces),
+                len(kernel.symbols),
+                kernel,
             )  # fmt: skip
         )
         return len(self.refs) - 1
@@ -183,7 +189,8 @@ def build(
     outputs: tuple[Buffer, ...] = ()
     for c, site in zip(region.calls, region.sites):
         buffers = [
-            None if i in site.op.value_args and site.value(i) is not None else value[id(a)] for i, a in enumerate(c.args)
+            None if i in site.op.value_args and site.value(i) is not None else value[id(a)]
+            for i, a in enumerate(c.args)
         ]
         assert site.op.compute is not None
         result = site.op.compute(site, buffers + [None] * (len(site.args) - len(buffers)))
@@ -199,7 +206,9 @@ def _operand_buffer(position: int, operand: Operand) -> Buffer:
     if isinstance(operand, Literal) and operand.array.size == 1:
         item = operand.array.reshape(-1)[0]
         value = float(item) if "float" in operand.type.dtype else item.item()
-        return compute(operand.type.shape, lambda *_: Const(value, operand.type.dtype), dtype=operand.type.dtype)
+        return compute(
+            operand.type.shape, lambda *_: Const(value, operand.type.dtype), dtype=operand.type.dtype
+        )
     if isinstance(operand, Known) and operand.contents.size <= _INLINE:
         return known_buffer(operand.contents, operand.type)
     return placeholder(f"x{position}", operand.type.shape, operand.type.dtype)
@@ -263,7 +272,11 @@ class _Renaming:
     def dim(self, d: Dim) -> str:
         for monomial in d.terms:
             for atom, _ in monomial:
-                for name in [atom.name] if atom.kind == "sym" else sorted(set().union(*(a.symbols() for a in atom.args))):
+                for name in (
+                    [atom.name]
+                    if atom.kind == "sym"
+                    else sorted(set().union(*(a.symbols() for a in atom.args)))
+                ):
                     self.canonical.setdefault(name, f"${len(self.canonical)}")
         return str(d.subst({s: Symbol(self.canonical[s]) for s in d.symbols()}))
 
@@ -306,11 +319,11 @@ def _key(region: Region, operands: Sequence[tuple[Expr, Operand]], renaming: _Re
         for i in site.op.value_args:
             v = site.value(i)
             values.append(None if v is None else (v.shape, tuple(renaming.dim(as_dim(d)) for d in v.flat)))
-        parts.append((site.op.name, args, attrs, types, tuple(values), tuple(renaming.type(t) for t in site.out)))
+        parts.append(
+            (site.op.name, args, attrs, types, tuple(values), tuple(renaming.type(t) for t in site.out))
+        )
         number[id(c)] = ("call", k)
     if region.sites:
         bounds = region.sites[0].bounds
         parts.append(tuple((k, bounds.interval(Symbol(name))) for name, k in renaming.canonical.items()))
     return tuple(parts)
-
-

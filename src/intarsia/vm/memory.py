@@ -17,7 +17,21 @@ from math import gcd
 from typing import Annotated
 
 from intarsia.dim import Bounds, Dim, as_dim, dmax
-from intarsia.vm.isa import Branch, Call, Free, Heap, Instr, Jump, Move, Return, Role, Slot, TailCall, View, registers
+from intarsia.vm.isa import (
+    Branch,
+    Call,
+    Free,
+    Heap,
+    Instr,
+    Jump,
+    Move,
+    Return,
+    Role,
+    Slot,
+    TailCall,
+    View,
+    registers,
+)
 
 ALIGNMENT = 64
 
@@ -87,7 +101,9 @@ def pack(places: Sequence[Place], bounds: Bounds) -> Plan:
     offsets: dict[int, Dim] = {}
     base = as_dim(0)
     for unit, members in units.items():
-        unit = unit if bounds.interval(unit)[0] >= 0 else dmax(unit, 0)  # sizes on a path not taken may come out negative
+        unit = (
+            unit if bounds.interval(unit)[0] >= 0 else dmax(unit, 0)
+        )  # sizes on a path not taken may come out negative
         packed, height = _first_fit(members)
         if all(c % ALIGNMENT == 0 for c, _ in members):
             offsets |= {register: base + unit * o for register, o in packed.items()}
@@ -128,7 +144,8 @@ def _first_fit(members: Sequence[tuple[int, Place]]) -> tuple[dict[int, int], in
 def settle(code: Sequence[Instr], offsets: Mapping[int, int]) -> list[Instr]:
     """Heap tensors that have an offset (in an integer register) become slots of the frame."""
     return [
-        Slot(i.dst, offsets[i.dst], i.dtype, i.dims) if isinstance(i, Heap) and i.dst in offsets else i for i in code
+        Slot(i.dst, offsets[i.dst], i.dtype, i.dims) if isinstance(i, Heap) and i.dst in offsets else i
+        for i in code
     ]
 
 

@@ -13,10 +13,26 @@ from __future__ import annotations
 from intarsia.kernel.target import ITEMSIZE
 from intarsia.vm import isa
 from intarsia.vm.isa import Function, Program
-from intarsia.vm.support_ir import A, B, CHUNK, HEADER, OUT_OF_MEMORY, STACK, STACK_OVERFLOW, SUPPORT, TENSOR_WORDS, TOP
+from intarsia.vm.support_ir import (
+    CHUNK,
+    HEADER,
+    OUT_OF_MEMORY,
+    STACK,
+    STACK_OVERFLOW,
+    SUPPORT,
+    TENSOR_WORDS,
+    TOP,
+    A,
+    B,
+)
 
 _ARITH = {"add": "add", "sub": "sub", "mul": "mul"}
-_CALLS = {"floordiv": "@intarsia_floordiv", "mod": "@intarsia_mod", "min": "@llvm.smin.i64", "max": "@llvm.smax.i64"}
+_CALLS = {
+    "floordiv": "@intarsia_floordiv",
+    "mod": "@intarsia_mod",
+    "min": "@llvm.smin.i64",
+    "max": "@llvm.smax.i64",
+}
 _COMPARE = {"==": "eq", "!=": "ne", "<=": "sle", "<": "slt", ">=": "sge", ">": "sgt"}
 _INTEGER = {"bool": ("i8", "zext"), "int8": ("i8", "sext"), "uint8": ("i8", "zext"), "int16": ("i16", "sext"),
             "uint16": ("i16", "zext"), "int32": ("i32", "sext"), "uint32": ("i32", "zext"), "int64": ("i64", ""),
@@ -26,7 +42,9 @@ _INTEGER = {"bool": ("i8", "zext"), "int8": ("i8", "sext"), "uint8": ("i8", "zex
 def emit_program(program: Program) -> str:
     """The program's glue as one LLVM module; it calls the kernels by their symbols."""
     parts = [SUPPORT, "declare i64 @llvm.smin.i64(i64, i64)\ndeclare i64 @llvm.smax.i64(i64, i64)\n"]
-    parts += [f"declare void @{name}(ptr, ptr, ptr)\n" for name in dict.fromkeys(k.symbol for k in program.kernels)]
+    parts += [
+        f"declare void @{name}(ptr, ptr, ptr)\n" for name in dict.fromkeys(k.symbol for k in program.kernels)
+    ]
     recursive = _recursive(program)
     parts += [_FunctionEmitter(program, i, i in recursive).run() for i in range(len(program.functions))]
     parts.append(_entry(program.functions[0]))
@@ -120,7 +138,9 @@ class _FunctionEmitter:
 
     def run(self) -> str:
         code = self.f.code
-        targets = {i.target for i in code if isinstance(i, isa.Jump)} | {i.orelse for i in code if isinstance(i, isa.Branch)}
+        targets = {i.target for i in code if isinstance(i, isa.Jump)} | {
+            i.orelse for i in code if isinstance(i, isa.Branch)
+        }
         ended = False
         for at, instr in enumerate(code):
             if at in targets:
@@ -318,7 +338,9 @@ class _FunctionEmitter:
 
     def launch(self, i: isa.Launch) -> None:
         for k, r in enumerate((*i.inputs, *i.outputs, *i.workspaces)):
-            self.add(f"store ptr {self.value(f'load ptr, ptr %t{r}')}, ptr {self.pointer('buffers', k, 'ptr')}")
+            self.add(
+                f"store ptr {self.value(f'load ptr, ptr %t{r}')}, ptr {self.pointer('buffers', k, 'ptr')}"
+            )
         for k, r in enumerate(i.symbols):
             self.add(f"store i64 %r{r}, ptr {self.pointer('symbols', k, 'i64')}")
         self.add(f"call void @{self.program.kernels[i.kernel].symbol}(ptr %c, ptr %buffers, ptr %symbols)")

@@ -42,7 +42,9 @@ class Sizes:
             return d
         for s in signed:
             if s not in self._parts:
-                self._parts[s] = self._new(f"{s}+", dmax(Symbol(s), 0)) - self._new(f"{s}-", dmax(-Symbol(s), 0))
+                self._parts[s] = self._new(f"{s}+", dmax(Symbol(s), 0)) - self._new(
+                    f"{s}-", dmax(-Symbol(s), 0)
+                )
         return d.subst(self._parts)
 
     def original(self, d: Dim) -> Dim:
@@ -73,7 +75,8 @@ class Sizes:
         before = len(self.derived)
         new = copy.copy(site)
         new.args = tuple(
-            replace(a, type=self._any_type(a.type), value=None if a.value is None else self.contents(a.value)) for a in site.args
+            replace(a, type=self._any_type(a.type), value=None if a.value is None else self.contents(a.value))
+            for a in site.args
         )
         new.attrs = {k: self._attr(v) for k, v in site.attrs.items()}
         new.out = tuple(map(self.type, site.out))

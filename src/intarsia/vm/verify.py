@@ -44,7 +44,9 @@ class _Checker:
         line = ""
         if self.at < len(self.f.code):
             line = f", instruction {self.at}"
-        return ArtifactError("ART-007", f"the program is not valid: {self.f.name}{line}: {why}", remedy="save the model again")
+        return ArtifactError(
+            "ART-007", f"the program is not valid: {self.f.name}{line}: {why}", remedy="save the model again"
+        )
 
     def require(self, holds: bool, why: str) -> None:
         if not holds:
@@ -101,7 +103,11 @@ class _Checker:
                 self.require(-(1 << 63) <= value < 1 << 63, "an immediate has more than 64 bits")
 
     def _step(self, instr: Instr, state: _State) -> _State:
-        objects = dict(state.objects) if isa.registers(instr, "object", "def") or isinstance(instr, isa.Free) else state.objects
+        objects = (
+            dict(state.objects)
+            if isa.registers(instr, "object", "def") or isinstance(instr, isa.Free)
+            else state.objects
+        )
         ints, framed = state.ints, state.framed
         defined = isa.registers(instr, "int", "def")
         if defined:
@@ -110,7 +116,9 @@ class _Checker:
             case isa.DimOf(_, src, axis):
                 self.require(0 <= axis < objects[src].rank, f"t{src} has no dimension {axis}")
             case isa.Item(_, src, index):
-                self.require(objects[src].dtype in _INTEGERS and index >= 0, f"t{src} holds no integer {index}")
+                self.require(
+                    objects[src].dtype in _INTEGERS and index >= 0, f"t{src} holds no integer {index}"
+                )
             case isa.Const(dst, constant):
                 array = self.program.constants[constant]
                 objects[dst] = Spec(array.dtype.name, array.ndim)
@@ -135,7 +143,10 @@ class _Checker:
             case isa.Call(dsts, callee, args):
                 function = self.program.functions[callee]
                 self._fits("arguments", args, function.params, objects)
-                self.require(len(dsts) == len(function.results) == len(set(dsts)), "the results do not fit the function")
+                self.require(
+                    len(dsts) == len(function.results) == len(set(dsts)),
+                    "the results do not fit the function",
+                )
                 objects.update(zip(dsts, function.results))
             case isa.TailCall(args):
                 self._fits("arguments", args, self.f.params, objects)
@@ -149,7 +160,9 @@ class _Checker:
         self.require(rank <= isa.MAX_RANK, f"rank {rank} is above {isa.MAX_RANK}")
         return Spec(dtype, rank)
 
-    def _fits(self, what: str, registers: tuple[int, ...], specs: tuple[Spec, ...], objects: dict[int, Spec]) -> None:
+    def _fits(
+        self, what: str, registers: tuple[int, ...], specs: tuple[Spec, ...], objects: dict[int, Spec]
+    ) -> None:
         self.require(len(registers) == len(specs), f"{len(registers)} {what} instead of {len(specs)}")
         for r, s in zip(registers, specs):
             self.require(objects[r] == s, f"t{r} is {objects[r]}, not {s}, among the {what}")
