@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from intarsia.dim import Dim, Symbol, as_dim
 from intarsia.kernel.expr import Binary, Buffer, Const, Expr, Index, Load, Reduce, Unary, identity_of, walk
 from intarsia.kernel.stmt import Allocate, Bind, Block, For, If, Kernel, Stmt, Store, block, loop, store
+from intarsia.kernel.strategy.access import Memory
+from intarsia.kernel.strategy.injective import injective
 from intarsia.kernel.strategy.region import Loops, Region, Written, plan
 from intarsia.kernel.target import Target
 
@@ -18,14 +20,20 @@ def stages(region: Region, target: Target) -> Kernel:
     the_plan = plan(region)
     body: list[Stmt] = []
     scratch: list[Buffer] = []
+    memory = Memory()
     for root in the_plan.roots:
         if isinstance(root, Written):
             own = [Buffer(f"{root.opaque.name}.scratch{i}", s, t) for i, (s, t) in enumerate(root.opaque.scratch)]
             scratch += own
             body.append(root.opaque.build(target, root.opaque.inputs, root.writes, own))
         else:
-            body.append(naive(root))
+            body.append(schedule(root, memory, target))
     return kernel(region, block(*body), [*the_plan.workspaces, *scratch])
+
+
+def schedule(loops: Loops, memory: Memory, target: Target) -> Stmt:
+    """The loops of one stage."""
+    return naive(loops) if isinstance(loops.body, Reduce) else injective(loops, memory, target)
 
 
 def naive(loops: Loops) -> Stmt:
