@@ -21,33 +21,42 @@ _HOISTED = 8  # values that are kept in registers through an inner loop
 _TILE = 16
 
 
-def strips(extent: Dim, lanes: int, unroll: int, make: Callable[[Dim], Stmt]) -> Stmt:
-    """`make(i)` for i in 0 … extent-1, `unroll` vectors of `lanes` at a time; the rest by vectors and one ragged vector."""
-    width = lanes * unroll
+def pieces(extent: Dim, lanes: int, unroll: int, emit: Callable[[Dim, int, Dim | None], Stmt]) -> Stmt:
+    """`emit(start, count, active)` for consecutive runs that make up 0 … extent-1.
 
-    def vector(start: Dim, count: int, active: Dim | None = None) -> Stmt:
-        lane = fresh("l")
-        return For(lane, as_dim(count), make(start + Symbol(lane)), "vector", active=active)
+    First runs of `unroll` vectors of `lanes`, then of one; the last is ragged: only `active` of its elements are there.
+    """
+    width = lanes * unroll
 
     def run(count: Dim, step: int, origin: Dim) -> Stmt:
         v = fresh("v")
-        return loop(v, count, vector(origin + Symbol(v) * step, step))
+        return loop(v, count, emit(origin + Symbol(v) * step, step, None))
 
     if extent.is_const:
         whole, rest = divmod(extent.value, width)
         parts = [run(as_dim(whole), width, as_dim(0))] if whole else []
         if rest:
-            parts.append(vector(as_dim(whole * width), rest))
+            parts.append(emit(as_dim(whole * width), rest, None))
         return block(*parts)
     whole = extent // width
     parts = [run(whole, width, as_dim(0))]
     done = whole * width
     if unroll > 1:
-        more = extent % width // lanes
-        parts.append(run(more, lanes, done))
+        parts.append(run(extent % width // lanes, lanes, done))
         done = extent // lanes * lanes
-    parts.append(vector(done, lanes, extent % lanes))
+    if lanes > 1:
+        parts.append(emit(done, lanes, extent % lanes))
     return block(*parts)
+
+
+def strips(extent: Dim, lanes: int, unroll: int, make: Callable[[Dim], Stmt]) -> Stmt:
+    """`make(i)` for i in 0 … extent-1 in vector loops."""
+
+    def vector(start: Dim, count: int, active: Dim | None) -> Stmt:
+        lane = fresh("l")
+        return For(lane, as_dim(count), make(start + Symbol(lane)), "vector", active=active)
+
+    return pieces(extent, lanes, unroll, vector)
 
 
 def lanes_of(target: Target, values: Sequence[Expr], stores: Sequence[Buffer] = ()) -> int:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from intarsia.dim import Dim, Symbol, as_dim
-from intarsia.kernel.expr import Binary, Buffer, Const, Expr, Index, Load, Reduce, Unary, identity_of, walk
-from intarsia.kernel.stmt import Allocate, Bind, Block, For, If, Kernel, Stmt, Store, block, loop, store
+from intarsia.dim import Dim
+from intarsia.kernel.expr import Buffer, Expr, Index, Load, Reduce, walk
+from intarsia.kernel.stmt import Allocate, Bind, Block, For, If, Kernel, Stmt, Store, block
 from intarsia.kernel.strategy.access import Memory
 from intarsia.kernel.strategy.injective import injective
+from intarsia.kernel.strategy.reduction import reduction
 from intarsia.kernel.strategy.region import Loops, Region, Written, plan
 from intarsia.kernel.target import Target
-
-COMBINE = {"sum": "add", "prod": "mul", "min": "min", "max": "max", "any": "or", "all": "and"}
 
 
 def stages(region: Region, target: Target) -> Kernel:
@@ -27,67 +26,17 @@ def stages(region: Region, target: Target) -> Kernel:
             scratch += own
             body.append(root.opaque.build(target, root.opaque.inputs, root.writes, own))
         else:
-            body.append(schedule(root, memory, target))
+            stmt, own = schedule(root, memory, target)
+            scratch += own
+            body.append(stmt)
     return kernel(region, block(*body), [*the_plan.workspaces, *scratch])
 
 
-def schedule(loops: Loops, memory: Memory, target: Target) -> Stmt:
-    """The loops of one stage."""
-    return naive(loops) if isinstance(loops.body, Reduce) else injective(loops, memory, target)
-
-
-def naive(loops: Loops) -> Stmt:
-    """Plain loops."""
-    place = tuple(Symbol(a.var) for a in loops.axes)
+def schedule(loops: Loops, memory: Memory, target: Target) -> tuple[Stmt, Sequence[Buffer]]:
+    """The loops of one stage, and the workspaces they need."""
     if isinstance(loops.body, Reduce):
-        body = _reduction(loops, loops.body, place)
-    else:
-        body = store(loops.buffer, place, loops.body)
-    for a in reversed(loops.axes):
-        body = loop(a.var, a.extent, body)
-    return body
-
-
-def _reduction(loops: Loops, reduce: Reduce, place: tuple[Dim, ...]) -> Stmt:
-    if reduce.op in ("argmin", "argmax"):
-        return _argument(loops, reduce, place)
-    total = Buffer("total", (), reduce.dtype, "stack")
-    step = store(total, (), combine(reduce.op, total[()], reduce.body))
-    for a in reversed(reduce.axes):
-        step = loop(a.var, a.extent, step)
-    begin = store(total, (), identity_of(reduce.op, reduce.dtype))
-    return Allocate(total, block(begin, step, store(loops.buffer, place, total[()])))
-
-
-def combine(op: str, a: Expr, b: Expr) -> Expr:
-    """One step of a reduction."""
-    name = COMBINE[op]
-    if a.dtype == "bool":
-        name = {"add": "or", "mul": "and", "max": "or", "min": "and"}.get(name, name)
-    return Binary(name, a, b)
-
-
-def _argument(loops: Loops, reduce: Reduce, place: tuple[Dim, ...]) -> Stmt:
-    """argmin and argmax: the first extreme; NaN is the most extreme."""
-    best = Buffer("best", (), reduce.body.dtype, "stack")
-    where = Buffer("where", (), "int64", "stack")
-    axis = reduce.axes[0]
-    k = Symbol(axis.var)
-    better = is_better(reduce.op, reduce.body, best[()])
-    step = If(better, block(store(best, (), reduce.body), store(where, (), Index(k))))
-    begin = block(store(best, (), identity_of(reduce.op, best.dtype)), store(where, (), Const(0, "int64")))
-    first = If(Index(axis.extent) > 0, Bind(axis.var, as_dim(0), block(store(best, (), reduce.body), store(where, (), Const(0, "int64")))))
-    rest = loop(axis.var, axis.extent, step)
-    return Allocate(best, Allocate(where, block(begin, first, rest, store(loops.buffer, place, where[()]))))
-
-
-def is_better(op: str, new: Expr, old: Expr) -> Expr:
-    """Whether `new`, which comes later, displaces `old`."""
-    compared = Binary("gt" if op == "argmax" else "lt", new, old)
-    if "float" not in new.dtype:
-        return compared
-    fresh_nan = Binary("and", Unary("isnan", new), Unary("not", Unary("isnan", old)))
-    return Binary("or", compared, fresh_nan)
+        return reduction(loops, memory, target)
+    return injective(loops, memory, target), ()
 
 
 def kernel(region: Region, body: Stmt, workspaces: Sequence[Buffer], *, flops: Dim | None = None) -> Kernel:
