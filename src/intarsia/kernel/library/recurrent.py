@@ -1,7 +1,7 @@
 """Recurrent networks over whole sequences: LSTM, GRU and the plain RNN (ONNX's definitions).
 
-Each function makes the stages that pack weights and project the input, and one opaque computation with the
-loops of `recurrent_loops`. Operands: x [T, B, I], w [D, gates·H, I], r [D, gates·H, H], bias [D, 2·gates·H],
+Each function makes the stages that pack the weights, and one opaque computation with the loops of
+`recurrent_loops`. Operands: x [T, B, I], w [D, gates·H, I], r [D, gates·H, H], bias [D, 2·gates·H],
 lengths [B], h0 (and c0) [D, B, H]; results y [T, D, B, H] and the last states [D, B, H]. Shapes of
 batch-first sequences are in `Sequences`. A sequence that has ended keeps its state, and its y is 0.
 """
@@ -24,10 +24,9 @@ from intarsia.kernel.library.recurrent_loops import (
     Sequences,
     Weaver,
     load_state,
-    pack_recurrent,
     pack_vector,
+    pack_weights,
     packing,
-    project,
     store_state,
 )
 from intarsia.kernel.stmt import Stmt, block, store
@@ -76,17 +75,16 @@ def rnn(
 ) -> tuple[Buffer, ...]:
     """(y, h) of H = f(W·x + R·H + b). activations: one per direction."""
     dtype, p = seq.accumulator, packing(seq.hidden, 0, 1)
-    packed = pack_recurrent(r, p, dtype)
-    wx = project(x, w, p, dtype, None if bias is None else pack_vector(bias, p, dtype, (0, 1)))
-    inputs, back = _given(wx, packed, lengths, h0)
+    added = None if bias is None else pack_vector(bias, p, dtype, (0, 1))
+    inputs, back = _given(x, pack_weights(w, p, dtype), pack_weights(r, p, dtype), added, lengths, h0)
     groups, padded = _groups(activations), p.blocks * p.units
 
     def build(
         target: Target, ins: Sequence[Buffer], outs: Sequence[Buffer], scratch: Sequence[Buffer]
     ) -> Stmt:
-        wx, packed, lengths, h0 = back(ins)
-        (hidden,) = scratch
-        assert wx is not None and packed is not None
+        x, w, r, added, lengths, h0 = back(ins)
+        wx, hidden = scratch
+        assert x is not None and w is not None and r is not None
         weave = Weaver(seq, target, lengths, hidden, groups)
 
         def cell(f: Activation) -> list[Phase]:
@@ -94,15 +92,14 @@ def rnn(
                 new = row.unless_ended(f(sums[0]), hidden[row.step % 2, row.d, row.b, place.unit])
                 return [store(hidden, ((row.step + 1) % 2, row.d, row.b, place.unit), new)]
 
-            return [Phase(p, packed, _state_of(hidden), _begin_with(seq, wx), finish)]
+            return [Phase(p, r, _state_of(hidden), _begin_with(wx), finish)]
 
         cells = [cell(activations[first].made(clip)) for first, _ in groups]
-        return weave.whole(
-            cells, outs[0], _first_hidden(seq, padded, hidden, h0), _last_hidden(seq, hidden, outs[1])
-        )
+        before = block(weave.project(x, w, p, added, wx), _first_hidden(seq, padded, hidden, h0))
+        return weave.whole(cells, outs[0], before, _last_hidden(seq, hidden, outs[1]))
 
     outputs = [(seq.output_shape, seq.dtype), (seq.state_shape, seq.dtype)]
-    scratch = [((2, seq.directions, seq.batch, padded), dtype)]
+    scratch = [_projected(seq, p), ((2, seq.directions, seq.batch, padded), dtype)]
     return opaque(_name("rnn", seq, clip, *activations), inputs, outputs, build, scratch)
 
 
@@ -110,11 +107,13 @@ def _state_of(hidden: Buffer) -> Callable[[Row, Dim], Expr]:
     return lambda row, k: hidden[row.step % 2, row.d, row.b, k]
 
 
-def _begin_with(seq: Sequences, wx: Buffer) -> Callable[[Row, Place, int], Expr]:
-    def begin(row: Row, place: Place, gate: int) -> Expr:
-        return wx[seq.input_index(row.t, row.b, place.column(place.packing, row.d, gate))]
+def _projected(seq: Sequences, p: Packing) -> tuple[tuple[Dim | int, ...], str]:
+    """The scratch that holds W·x."""
+    return (seq.steps, seq.batch, seq.directions * p.width), seq.accumulator
 
-    return begin
+
+def _begin_with(wx: Buffer) -> Callable[[Row, Place, int], Expr]:
+    return lambda row, place, gate: wx[row.t, row.b, place.column(place.packing, row.d, gate)]
 
 
 def _first_hidden(seq: Sequences, padded: int, hidden: Buffer, h0: Buffer | None) -> Stmt:
@@ -143,19 +142,19 @@ def lstm(
 ) -> tuple[Buffer, ...]:
     """(y, h, c); gates in ONNX's order i, o, f, c, peepholes i, o, f. activations: (f, g, h) a direction."""
     dtype, p = seq.accumulator, packing(seq.hidden, 0, 4)
-    packed = pack_recurrent(r, p, dtype)
-    wx = project(x, w, p, dtype, None if bias is None else pack_vector(bias, p, dtype, (0, 4)))
+    added = None if bias is None else pack_vector(bias, p, dtype, (0, 4))
     looks = Packing(p.hidden, 0, 3, p.units)
     peeps = None if peepholes is None else pack_vector(peepholes, looks, dtype, (0,))
-    inputs, back = _given(wx, packed, lengths, h0, c0, peeps)
+    weights = (pack_weights(w, p, dtype), pack_weights(r, p, dtype))
+    inputs, back = _given(x, *weights, added, lengths, h0, c0, peeps)
     groups, padded = _groups(activations), p.blocks * p.units
 
     def build(
         target: Target, ins: Sequence[Buffer], outs: Sequence[Buffer], scratch: Sequence[Buffer]
     ) -> Stmt:
-        wx, packed, lengths, h0, c0, peeps = back(ins)
-        hidden, memory = scratch
-        assert wx is not None and packed is not None
+        x, w, r, added, lengths, h0, c0, peeps = back(ins)
+        wx, hidden, memory = scratch
+        assert x is not None and w is not None and r is not None
         weave = Weaver(seq, target, lengths, hidden, groups)
 
         def cell(functions: tuple[CellActivation, CellActivation, CellActivation]) -> list[Phase]:
@@ -183,17 +182,21 @@ def lstm(
                     store(memory, at, row.unless_ended(new, old)),
                 ]
 
-            return [Phase(p, packed, _state_of(hidden), _begin_with(seq, wx), finish)]
+            return [Phase(p, r, _state_of(hidden), _begin_with(wx), finish)]
 
+        projection = weave.project(x, w, p, added, wx)
         first = _first_hidden(seq, padded, hidden, h0)
         cells_at_first = load_state(seq, padded, lambda d, b, u, v: store(memory, (d, b, u), v), c0)
         last = _last_hidden(seq, hidden, outs[1])
         cells_at_last = store_state(seq, outs[2], lambda d, b, u: memory[d, b, u])
         cells = [cell(activations[first_direction]) for first_direction, _ in groups]
-        return weave.whole(cells, outs[0], block(first, cells_at_first), block(last, cells_at_last))
+        return weave.whole(
+            cells, outs[0], block(projection, first, cells_at_first), block(last, cells_at_last)
+        )
 
     outputs = [(seq.output_shape, seq.dtype), (seq.state_shape, seq.dtype), (seq.state_shape, seq.dtype)]
-    scratch = [((2, seq.directions, seq.batch, padded), dtype), ((seq.directions, seq.batch, padded), dtype)]
+    row = (seq.directions, seq.batch, padded)
+    scratch = [_projected(seq, p), ((2, *row), dtype), (row, dtype)]
     return opaque(_name("lstm", seq, clip, input_forget, *activations), inputs, outputs, build, scratch)
 
 
@@ -222,46 +225,45 @@ def gru(
 
 def _gru_linear(seq, x, w, r, bias, lengths, h0, activations, clip) -> tuple[Buffer, ...]:
     dtype, p = seq.accumulator, packing(seq.hidden, 0, 3)
-    packed = pack_recurrent(r, p, dtype)
     inner = Packing(p.hidden, 2, 1, p.units)  # the candidate's gate alone, in the same blocks
     inner_bias = None if bias is None else pack_vector(bias, inner, dtype, (3,))
-    wx = project(x, w, p, dtype, None if bias is None else _gru_bias(bias, p, dtype))
-    inputs, back = _given(wx, packed, lengths, h0, inner_bias)
+    added = None if bias is None else _gru_bias(bias, p, dtype)
+    weights = (pack_weights(w, p, dtype), pack_weights(r, p, dtype))
+    inputs, back = _given(x, *weights, added, lengths, h0, inner_bias)
     groups, padded = _groups(activations), p.blocks * p.units
 
     def build(
         target: Target, ins: Sequence[Buffer], outs: Sequence[Buffer], scratch: Sequence[Buffer]
     ) -> Stmt:
-        wx, packed, lengths, h0, inner_bias = back(ins)
-        (hidden,) = scratch
-        assert wx is not None and packed is not None
+        x, w, r, added, lengths, h0, inner_bias = back(ins)
+        wx, hidden = scratch
+        assert x is not None and w is not None and r is not None
         weave = Weaver(seq, target, lengths, hidden, groups)
 
         def begin(row: Row, place: Place, gate: int) -> Expr:
             if gate < 2:
-                return wx[seq.input_index(row.t, row.b, place.column(p, row.d, gate))]
+                return wx[row.t, row.b, place.column(p, row.d, gate)]
             return Const(0.0, dtype) if inner_bias is None else inner_bias[place.column(inner, row.d, 0)]
 
         def cell(functions: tuple[CellActivation, CellActivation]) -> list[Phase]:
             f, g = functions[0].made(clip), functions[1].made(clip)
 
             def finish(row: Row, place: Place, sums: list[Expr], keep: Keep) -> list[Stmt]:
-                at, column = (row.d, row.b, place.unit), place.column(p, row.d, 2)
+                at = (row.d, row.b, place.unit)
                 old = hidden[(row.step % 2, *at)]
-                candidate = g(wx[seq.input_index(row.t, row.b, column)] + f(sums[1]) * sums[2])
+                candidate = g(wx[row.t, row.b, place.column(p, row.d, 2)] + f(sums[1]) * sums[2])
                 z = keep(f(sums[0]))
                 new = row.unless_ended((Const(1.0, dtype) - z) * candidate + z * old, old)
                 return [store(hidden, ((row.step + 1) % 2, *at), new)]
 
-            return [Phase(p, packed, _state_of(hidden), begin, finish)]
+            return [Phase(p, r, _state_of(hidden), begin, finish)]
 
         cells = [cell(activations[first]) for first, _ in groups]
-        return weave.whole(
-            cells, outs[0], _first_hidden(seq, padded, hidden, h0), _last_hidden(seq, hidden, outs[1])
-        )
+        before = block(weave.project(x, w, p, added, wx), _first_hidden(seq, padded, hidden, h0))
+        return weave.whole(cells, outs[0], before, _last_hidden(seq, hidden, outs[1]))
 
     outputs = [(seq.output_shape, seq.dtype), (seq.state_shape, seq.dtype)]
-    scratch = [((2, seq.directions, seq.batch, padded), dtype)]
+    scratch = [_projected(seq, p), ((2, seq.directions, seq.batch, padded), dtype)]
     return opaque(_name("gru_linear", seq, clip, *activations), inputs, outputs, build, scratch)
 
 
@@ -278,20 +280,18 @@ def _gru_bias(bias: Buffer, p: Packing, dtype: str) -> Buffer:
 def _gru_reset_first(seq, x, w, r, bias, lengths, h0, activations, clip) -> tuple[Buffer, ...]:
     dtype = seq.accumulator
     p, q = packing(seq.hidden, 0, 2), packing(seq.hidden, 2, 1)  # (z, r), then the candidate
-    gates, candidate = pack_recurrent(r, p, dtype), pack_recurrent(r, q, dtype)
-    wx_gates = project(x, w, p, dtype, None if bias is None else pack_vector(bias, p, dtype, (0, 3)))
-    wx_candidate = project(x, w, q, dtype, None if bias is None else pack_vector(bias, q, dtype, (0, 3)))
-    inputs, back = _given(wx_gates, wx_candidate, gates, candidate, lengths, h0)
+    weights = [pack_weights(m, part, dtype) for part in (p, q) for m in (w, r)]
+    biases = [None if bias is None else pack_vector(bias, part, dtype, (0, 3)) for part in (p, q)]
+    inputs, back = _given(x, *weights, *biases, lengths, h0)
     groups, padded = _groups(activations), max(p.blocks * p.units, q.blocks * q.units)
 
     def build(
         target: Target, ins: Sequence[Buffer], outs: Sequence[Buffer], scratch: Sequence[Buffer]
     ) -> Stmt:
-        wx_gates, wx_candidate, gates, candidate, lengths, h0 = back(ins)
-        hidden, update, reset = scratch  # update: z; reset: r ⊙ H
-        assert (
-            wx_gates is not None and wx_candidate is not None and gates is not None and candidate is not None
-        )
+        x, gates_w, gates_r, candidate_w, candidate_r, gates_bias, candidate_bias, lengths, h0 = back(ins)
+        wx_gates, wx_candidate, hidden, update, reset = scratch  # update: z; reset: r ⊙ H
+        assert x is not None and gates_w is not None and gates_r is not None
+        assert candidate_w is not None and candidate_r is not None
         weave = Weaver(seq, target, lengths, hidden, groups)
 
         def cell(functions: tuple[CellActivation, CellActivation]) -> list[Phase]:
@@ -309,24 +309,26 @@ def _gru_reset_first(seq, x, w, r, bias, lengths, h0, activations, clip) -> tupl
                 return [store(hidden, ((row.step + 1) % 2, *at), new)]
 
             return [
-                Phase(p, gates, _state_of(hidden), _begin_with(seq, wx_gates), finish_gates),
+                Phase(p, gates_r, _state_of(hidden), _begin_with(wx_gates), finish_gates),
                 Phase(
-                    q,
-                    candidate,
-                    lambda row, k: reset[row.d, row.b, k],
-                    _begin_with(seq, wx_candidate),
-                    finish,
+                    q, candidate_r, lambda row, k: reset[row.d, row.b, k], _begin_with(wx_candidate), finish
                 ),
             ]
 
         def fill(d: Dim, b: Dim, u: Dim, v: Expr) -> Stmt:
             return block(store(update, (d, b, u), v), store(reset, (d, b, u), v))
 
-        before = block(_first_hidden(seq, padded, hidden, h0), load_state(seq, padded, fill, None))
+        projections = (
+            weave.project(x, gates_w, p, gates_bias, wx_gates),
+            weave.project(x, candidate_w, q, candidate_bias, wx_candidate),
+        )
+        before = block(
+            *projections, _first_hidden(seq, padded, hidden, h0), load_state(seq, padded, fill, None)
+        )
         cells = [cell(activations[first]) for first, _ in groups]
         return weave.whole(cells, outs[0], before, _last_hidden(seq, hidden, outs[1]))
 
     outputs = [(seq.output_shape, seq.dtype), (seq.state_shape, seq.dtype)]
     row = (seq.directions, seq.batch, padded)
-    scratch = [((2, *row), dtype), (row, dtype), (row, dtype)]
+    scratch = [_projected(seq, p), _projected(seq, q), ((2, *row), dtype), (row, dtype), (row, dtype)]
     return opaque(_name("gru", seq, clip, *activations), inputs, outputs, build, scratch)

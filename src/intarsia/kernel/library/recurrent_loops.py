@@ -7,13 +7,12 @@ stores, for each element k of h, the block's columns of all gates side by side:
     packed[direction, block, k, gate, unit]
 
 so that a block is one sequential stream, all gates of a unit meet in registers, and the activations follow at
-once. The input half W·x has no such order: it is one matrix product over all time steps, made by an ordinary
-stage with the same columns. Packed weights and biases are stages of their own; where the weights are
-constant, so are these, and stages that depend on constants only are folded at compile time.
+once. The input half W·x has no such order: it is computed for all time steps first, by the same loops over the same
+columns, into a scratch buffer. Packed weights and biases are stages of their own; where the weights are constant, so
+are these, and stages that depend on constants only are folded at compile time.
 
-State lives in scratch rows padded to whole blocks (`hidden` alternates between two, since all blocks of a
-step read the old state while the new one is written). Blocks are independent and run in parallel, both
-directions together.
+State lives in scratch rows padded to whole blocks (`hidden` alternates between two, since all blocks of a step read
+the old state while the new one is written). Blocks are independent and run in parallel, both directions together.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from dataclasses import dataclass, field
 
 from intarsia.dim import Dim, Symbol, as_dim
 from intarsia.dim.expr import DimLike
-from intarsia.kernel.compute import compute, fresh, reduce, reduce_axis, var
+from intarsia.kernel.compute import compute, fresh
 from intarsia.kernel.expr import Binary, Buffer, Cast, Const, Expr, Index, Select, Unary, cast
 from intarsia.kernel.stmt import Allocate, Bind, For, Stmt, block, loop, store
 from intarsia.kernel.target import Target
@@ -146,25 +145,15 @@ def packing(hidden: int, first: int, gates: int) -> Packing:
     return Packing(hidden, first, gates, units)
 
 
-def pack_recurrent(r: Buffer, p: Packing, dtype: str) -> Buffer:
-    """[D, gates·H, H] as [D, blocks, H, gates, units]."""
+def pack_weights(w: Buffer, p: Packing, dtype: str) -> Buffer:
+    """[D, gates·H, K] as [D, blocks, K, gates, units]."""
 
     def element(d: Dim, i: Dim, k: Dim, gate: Dim, u: Dim) -> Expr:
         unit = i * p.units + u
-        return p.real(unit, cast(r[d, p.row(gate, unit), k], dtype))
+        return p.real(unit, cast(w[d, p.row(gate, unit), k], dtype))
 
-    shape = (r.shape[0], p.blocks, p.hidden, p.gates, p.units)
-    return compute(shape, element, dtype=dtype, name="packed_r")
-
-
-def _pack_input(w: Buffer, p: Packing, dtype: str) -> Buffer:
-    """[D, gates·H, I] as [I, columns of all directions]."""
-
-    def element(i: Dim, column: Dim) -> Expr:
-        d, gate, unit = p.unpacked(column)
-        return p.real(unit, cast(w[d, p.row(gate, unit), i], dtype))
-
-    return compute((w.shape[2], w.shape[0] * p.width), element, dtype=dtype, name="packed_w")
+    shape = (w.shape[0], p.blocks, w.shape[2], p.gates, p.units)
+    return compute(shape, element, dtype=dtype, name="packed_weights")
 
 
 def pack_vector(b: Buffer, p: Packing, dtype: str, offsets: Sequence[int]) -> Buffer:
@@ -182,28 +171,14 @@ def pack_vector(b: Buffer, p: Packing, dtype: str, offsets: Sequence[int]) -> Bu
     return compute((b.shape[0] * p.width,), element, dtype=dtype, name="packed_b")
 
 
-def project(x: Buffer, w: Buffer, p: Packing, dtype: str, bias: Buffer | None) -> Buffer:
-    """W·x (+ bias) for all time steps and sequences: [T, B, columns] for x [T, B, I] (or batch first)."""
-    packed, i = _pack_input(w, p, dtype), reduce_axis(x.shape[2])
-    shape = (x.shape[0], x.shape[1], w.shape[0] * p.width)
-
-    def dot(t: Dim, b: Dim, j: Dim) -> Expr:
-        return reduce("sum", cast(x[t, b, var(i)], dtype) * packed[var(i), j], i)
-
-    product = compute(shape, dot, dtype=dtype, name="wx", hint={"contraction": "matmul"})
-    if bias is None:
-        return product
-    return compute(shape, lambda t, b, j: product[t, b, j] + bias[j], dtype=dtype, name="wx_bias")
-
-
 # ---- what all cells share ---------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Sequences:
     """The shape of a recurrence.
 
     reverse:     per direction, whether it runs from the last element to the first
-    batch_first: whether x is [B, T, I], y [B, T, D, H] and the states [B, D, H]; else [T, B, I], [T, D, B,
-    H], [D, B, H] dtype:       element type of operands and results; accumulator: of states and sums
+    batch_first: x [B, T, I], y [B, T, D, H] and states [B, D, H] instead of [T, B, I], [T, D, B, H] and [D, B, H]
+    dtype:       element type of operands and results (`accumulator`: of states and sums)
     """
 
     hidden: int
@@ -241,7 +216,7 @@ class Sequences:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One sequence in one step: where it stands. valid: whether it has not ended yet (None: never early)."""
+    """Sequence b of direction d at time t (in step `step`). valid: it has not ended yet (None: it never does early)."""
 
     step: Dim
     d: Dim
@@ -272,13 +247,13 @@ class Place:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Phase:
-    """Part of a step: for every block of units, sums over the state, then something per unit.
+    """Part of a step, or all of W·x: for every row and block of units, sums over k, then something per unit.
 
+    weights:  [D, blocks, K, gates, units]
     previous: (row, k) -> element k of the vector that the weights multiply
     begin:    (row, place, gate) -> where the sum of a gate starts
-    finish:   (row, place, sums of the gates, keep) -> statements inside a loop over lanes; `keep(value)`
-    holds a value
-              that is used twice, or whose ingredients are about to change, in a register
+    finish:   (row, place, sums of the gates, keep) -> statements inside a loop over lanes. `keep(value)` holds a value
+              in a register: one that is used twice, or whose ingredients are about to change
     """
 
     packing: Packing
@@ -286,6 +261,9 @@ class Phase:
     previous: Callable[[Row, Dim], Expr]
     begin: Callable[[Row, Place, int], Expr]
     finish: Callable[[Row, Place, list[Expr], Keep], list[Stmt]]
+
+
+Bound = Callable[[Dim, Dim, Callable[[Row], Stmt]], Stmt]  # (direction, line, what to do with its row)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -312,64 +290,74 @@ class Weaver:
         inner = body(Row(s, d, b, t, Index(Symbol(valid)) > 0))
         return Bind(length, limited, Bind(valid, Cast(Index(Symbol(length)) > Index(s), "int64"), inner))
 
-    def with_rows(self, s: Dim, d: Dim, bs: Sequence[Dim], body: Callable[[list[Row]], Stmt]) -> Stmt:
-        rows: list[Row] = []
-
-        def go(i: int) -> Stmt:
-            if i == len(bs):
-                return body(rows)
-
-            def inner(row: Row) -> Stmt:
-                rows.append(row)
-                return go(i + 1)
-
-            return self.with_row(s, d, bs[i], inner)
-
-        return go(0)
-
-    # -- one phase of a step
-    def phase(self, s: Dim, first: int, count: int, make: Phase) -> Stmt:
-        p, seq = make.packing, self.seq
+    # -- one phase
+    def phase(self, first: int, count: int, lines: Dim, bound: Bound, make: Phase) -> Stmt:
+        """The phase for `count` directions from `first` on, and for `lines` rows, which `bound` makes."""
+        p, inner = make.packing, make.weights.shape[2]
         work = (
-            as_dim(p.hidden * p.gates * p.units // 24 + 20) * seq.batch
-        )  # weights at 24 elements a nanosecond
-        single, many, rows = self._register_block(p)
+            inner * (p.gates * p.units) // 24 + 20
+        ) * lines  # weights come at about 24 elements a nanosecond
+        single, many, rows = self._register_block(p, lines)
 
         def blocks(v: Dim) -> Stmt:
             d = first + v // p.blocks if count > 1 else as_dim(first)
             i = v % p.blocks if count > 1 else v
-            if rows == 1:
-                return _each(seq.batch, lambda b: self._tile(s, d, i, [b], single, make))
-            whole = seq.batch // rows
-            parts = []
-            if whole != 0:
 
+            def tiles(start: Dim, groups: Dim, size: int, lanes: int) -> Stmt:
                 def tile(k: Dim) -> Stmt:
-                    return self._tile(s, d, i, [k * rows + r for r in range(rows)], many, make)
+                    return self._tile(d, i, [start + k * size + r for r in range(size)], bound, lanes, make)
 
-                parts.append(_each(whole, tile))
-            if seq.batch % rows != 0:
-                parts.append(
-                    _each(seq.batch % rows, lambda b: self._tile(s, d, i, [whole * rows + b], single, make))
-                )
+                return _each(groups, tile)
+
+            whole = lines // rows
+            parts = [tiles(as_dim(0), whole, rows, many if rows > 1 else single)] if whole != 0 else []
+            if lines % rows != 0:
+                parts.append(tiles(whole * rows, lines % rows, 1, single))
             return block(*parts)
 
         return _each(count * p.blocks, blocks, "parallel", work=work)
 
-    def _register_block(self, p: Packing) -> tuple[int, int, int]:
+    def step(self, s: Dim, first: int, count: int, make: Phase) -> Stmt:
+        return self.phase(first, count, self.seq.batch, lambda d, b, body: self.with_row(s, d, b, body), make)
+
+    def project(self, x: Buffer, weights: Buffer, p: Packing, bias: Buffer | None, result: Buffer) -> Stmt:
+        """result[t, b, column] = W·x (+ bias) for all times and sequences."""
+        seq, dtype = self.seq, self.seq.accumulator
+
+        def bound(d: Dim, line: Dim, body: Callable[[Row], Stmt]) -> Stmt:
+            if seq.batch == 1:
+                return body(Row(as_dim(0), d, as_dim(0), line, None))
+            t, b = fresh("t"), fresh("b")
+            inner = body(Row(as_dim(0), d, Symbol(b), Symbol(t), None))
+            return Bind(t, line // seq.batch, Bind(b, line % seq.batch, inner))
+
+        def begin(row: Row, place: Place, gate: int) -> Expr:
+            return Const(0.0, dtype) if bias is None else bias[place.column(p, row.d, gate)]
+
+        def finish(row: Row, place: Place, sums: list[Expr], keep: Keep) -> list[Stmt]:
+            columns = [place.column(p, row.d, g) for g in range(p.gates)]
+            return [store(result, (row.t, row.b, c), v) for c, v in zip(columns, sums)]
+
+        def previous(row: Row, k: Dim) -> Expr:
+            return cast(x[seq.input_index(row.t, row.b, k)], dtype)
+
+        make = Phase(p, weights, previous, begin, finish)
+        return self.phase(0, seq.directions, seq.steps * seq.batch, bound, make)
+
+    def _register_block(self, p: Packing, lines: Dim) -> tuple[int, int, int]:
         """(lanes for a single row, lanes for several rows, how many rows) that the registers hold."""
         free, lanes = self.target.registers - 4, min(self.target.lanes(self.seq.accumulator), p.units)
         single = p.units
         while single > lanes and p.gates * single // lanes > free:
             single //= 2
         rows = max(1, min(8, free // p.gates))
-        if self.seq.batch.is_const:
-            rows = max(1, min(rows, self.seq.batch.value))
+        if lines.is_const:
+            rows = max(1, min(rows, lines.value))
         return single, lanes, rows
 
-    def _tile(self, s: Dim, d: Dim, i: Dim, bs: list[Dim], lanes: int, make: Phase) -> Stmt:
+    def _tile(self, d: Dim, i: Dim, lines: list[Dim], bound: Bound, lanes: int, make: Phase) -> Stmt:
         """Rows × lanes of one block: the sums in registers over all of k, then the phase's finish."""
-        p = make.packing
+        p, inner = make.packing, make.weights.shape[2]
 
         def part(rows: list[Row], sub: Dim) -> Stmt:
             dtype, base = self.seq.accumulator, sub * lanes
@@ -402,14 +390,26 @@ class Weaver:
                     stmts.extend(make.finish(row, place, sums, keep))
                 return block(*stmts)
 
-            factor = next(f for f in (4, 2, 1) if p.hidden % f == 0 and (f == 1 or f * len(rows) <= 8))
-            many = _each(p.hidden // factor, lambda k: block(*(add(k * factor + j) for j in range(factor))))
+            factor = next(f for f in (4, 2, 1) if inner % f == 0 and (f == 1 or f * len(rows) <= 8))
+            many = _each(inner // factor, lambda k: block(*(add(k * factor + j) for j in range(factor))))
             body: Stmt = block(_vector(lanes, start), many, _vector(lanes, end))
             for buffer in (*kept, acc):
                 body = Allocate(buffer, body)
             return body
 
-        return self.with_rows(s, d, bs, lambda rows: _each(p.units // lanes, lambda sub: part(rows, sub)))
+        rows: list[Row] = []
+
+        def with_rows(n: int) -> Stmt:
+            if n == len(lines):
+                return _each(p.units // lanes, lambda sub: part(rows, sub))
+
+            def inner_row(row: Row) -> Stmt:
+                rows.append(row)
+                return with_rows(n + 1)
+
+            return bound(d, lines[n], inner_row)
+
+        return with_rows(0)
 
     # -- around the steps
     def whole(self, cells: Sequence[Sequence[Phase]], y: Buffer, before: Stmt, after: Stmt) -> Stmt:
@@ -426,7 +426,7 @@ class Weaver:
                 return _units(seq.hidden, one)
 
             phases = [
-                self.phase(s, first, count, make)
+                self.step(s, first, count, make)
                 for (first, count), cell in zip(self.groups, cells, strict=True)
                 for make in cell
             ]
