@@ -1,4 +1,4 @@
-"""The generated thread pool, run in this process: every index once, from any number of threads, in any state."""
+"""The generated thread pool, run in this process: every index once, from any number of threads."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ctypes
 import os
 import threading
 import time
+from pathlib import Path
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -246,6 +247,6 @@ def test_code_for_other_machines(triple):
 def threading_count() -> int:
     """Threads of this process as the system sees them."""
     try:
-        return len(os.listdir("/proc/self/task"))
+        return len(list(Path("/proc/self/task").iterdir()))
     except OSError:
         return threading.active_count()

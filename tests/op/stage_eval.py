@@ -1,7 +1,8 @@
-"""Runs an operator's compute definition by the meaning of the loop language, and compares it with the references.
+"""Runs an operator's compute definition by the meaning of the loop language and compares the references.
 
-Each stage becomes plain loops, written out here in the simplest way; `kernel/evaluate.py` runs them one scalar at a
-time and refuses accesses out of bounds and reads of what nothing has written. Opaque computations run as they are.
+Each stage becomes plain loops, written out here in the simplest way; `kernel/evaluate.py` runs them one
+scalar at a time and refuses accesses out of bounds and reads of what nothing has written. Opaque
+computations run as they are.
 """
 
 from __future__ import annotations
@@ -163,7 +164,7 @@ def check(site: Site, env) -> None:
 
 
 def agree(case: Case, expected=None, rtol: float = 1e-5, atol: float = 1e-6) -> list[np.ndarray]:
-    """Rule, reference and compute definition of a call agree with each other, and with `expected` where given."""
+    """Rule, reference and compute definition of a call agree, and with `expected` where given."""
     site, env = site_of(case)
     op = site.op
     wanted = op.reference(*case.arrays, **site.attrs)

@@ -23,7 +23,7 @@ def numbered(*shape, dtype=np.float32) -> np.ndarray:
     return np.arange(int(np.prod(shape))).reshape(shape).astype(dtype)
 
 
-# ---- take and its kin -------------------------------------------------------------------------------------------
+# ---- take and its kin --------------------------------------------------------------------------------------
 @pytest.mark.parametrize("axis", [0, 1, -1])
 @pytest.mark.parametrize(
     "indices",
@@ -71,7 +71,8 @@ def test_take_along_axis(axis):
     ("indices", "batch"),
     [
         (np.array([[0, 1], [-1, 0]]), 0), (np.array([[1]]), 0), (np.array([[[1], [0]], [[0], [-1]]]), 1),
-        (np.array([[0], [1]]), 1), (np.array([0, 1, -1]), 0), (np.zeros((0, 2), np.int64), 0), (np.zeros((2, 0), np.int64), 0),
+        (np.array([[0], [1]]), 1), (np.array([0, 1, -1]), 0), (np.zeros((0, 2), np.int64), 0),
+        (np.zeros((2, 0), np.int64), 0),
     ],
 )  # fmt: skip
 def test_gather_nd(indices, batch):
@@ -141,7 +142,7 @@ def test_reverse_sequence():
     )
 
 
-# ---- construction -----------------------------------------------------------------------------------------------
+# ---- construction ------------------------------------------------------------------------------------------
 def test_shape_of_and_size_of():
     x = numbered(2, 0, 3)
     agree(Case("shape_of", [x]), ints(2, 0, 3))
@@ -209,7 +210,7 @@ def test_one_hot(axis):
     agree(Case("one_hot", [indices.astype(np.float32), ints(3), values], {"axis": axis}, values=()))
 
 
-# ---- running sums, topk -----------------------------------------------------------------------------------------
+# ---- running sums, topk ------------------------------------------------------------------------------------
 @pytest.mark.parametrize("exclusive", [True, False])
 @pytest.mark.parametrize("reverse", [True, False])
 @pytest.mark.parametrize("axis", [0, 1, -1])
@@ -228,7 +229,7 @@ def test_topk(largest, k):
     agree(Case("topk", [x, ints(k)], {"largest": largest}))
     agree(Case("topk", [x.T.copy(), ints(k)], {"largest": largest, "axis": 0}, symbols={0: ("n", "m")}))
     agree(Case("topk", [x, ints(k)], {"largest": largest}, values=()))
-    agree(Case("topk", [np.nan_to_num(x).astype(np.int32), ints(k)], {"largest": largest}))
+    agree(Case("topk", [np.clip(np.nan_to_num(x), -9, 9).astype(np.int32), ints(k)], {"largest": largest}))
     agree(Case("topk", [x.astype(np.float16), ints(k)], {"largest": largest}))
 
 

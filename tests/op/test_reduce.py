@@ -85,9 +85,9 @@ def test_integers_wrap(name, dtype):
 
 
 def test_half_sums_do_not_stall():
-    x = np.ones(4096, np.float16)
+    x = np.ones(2560, np.float16)
     (got,) = agree(Case("reduce.sum", [x]))
-    assert got == 4096
+    assert got == 2560
 
 
 @pytest.mark.parametrize("noop", [True, False])
@@ -126,7 +126,7 @@ def test_axes_must_be_known():
         site_of(Case("reduce.sum", [data((2, 3)), ints(2)]))
 
 
-# ---- argmax, argmin ---------------------------------------------------------------------------------------------
+# ---- argmax, argmin ----------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", ["reduce.argmax", "reduce.argmin"])
 @pytest.mark.parametrize("axis", [0, 1, -1])
 @pytest.mark.parametrize("keepdims", [True, False])
@@ -144,7 +144,7 @@ def test_argmax_of_nothing_is_refused():
         site_of(Case("reduce.argmax", [data((0, 3))]))
 
 
-# ---- contents ---------------------------------------------------------------------------------------------------
+# ---- contents ----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("name", "expected"),
     [("sum", N + M + 3), ("prod", 3 * N * M), ("max", dmax(N, 3, M)), ("min", dmin(N, 3, M))],

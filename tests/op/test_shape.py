@@ -1,4 +1,4 @@
-"""Operators that give elements other places: shapes, contents and compute definitions, symbolic sizes included."""
+"""Operators that give elements other places: shapes, contents and compute definitions, symbols included."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ def shape_of(case: Case) -> tuple:
     return site_of(case)[0].out[0].shape
 
 
-# ---- reshape ----------------------------------------------------------------------------------------------------
+# ---- reshape -----------------------------------------------------------------------------------------------
 RESHAPES = [
-    ((6,), (2, 3)), ((2, 3), (6,)), ((2, 3, 4), (4, 6)), ((2, 3, 4), (0, -1)), ((2, 3, 4), (-1,)), ((2, 3, 4), (0, 0, 2, 2)),
+    ((6,), (2, 3)), ((2, 3), (6,)), ((2, 3, 4), (4, 6)), ((2, 3, 4), (0, -1)), ((2, 3, 4), (-1,)),
+    ((2, 3, 4), (0, 0, 2, 2)),
     ((), (1,)), ((1,), ()), ((), (1, 1)), ((1, 1, 5), (5,)), ((0, 3), (-1, 3)), ((0, 4), (0, -1)),
-    ((12, 5), (4, 15)), ((2, 6, 5), (2, 2, 3, 5)), ((2, 2, 3, 5), (2, 6, 5)), ((8, 9), (6, 12)), ((7, 1, 2), (7, 2)),
+    ((12, 5), (4, 15)), ((2, 6, 5), (2, 2, 3, 5)), ((2, 2, 3, 5), (2, 6, 5)), ((8, 9), (6, 12)),
+    ((7, 1, 2), (7, 2)),
 ]  # fmt: skip
 
 
@@ -146,7 +148,7 @@ def test_flatten(axis, shape):
     agree(Case("flatten", [numbered(*shape)], {"axis": axis}, symbols={0: ("n", "m")}))
 
 
-# ---- transpose, flip, concatenate, split ------------------------------------------------------------------------
+# ---- transpose, flip, concatenate, split -------------------------------------------------------------------
 @pytest.mark.parametrize("axes", [None, (0, 1, 2), (2, 0, 1), (-1, 0, 1)])
 @pytest.mark.parametrize("shape", [(2, 3, 4), (1, 0, 5), (1, 1, 1)])
 def test_transpose(axes, shape):
@@ -220,9 +222,9 @@ def test_split_refuses():
         site_of(Case("split", [numbered(5)]))
 
 
-# ---- slice ------------------------------------------------------------------------------------------------------
+# ---- slice -------------------------------------------------------------------------------------------------
 FAR, LEAST = 2**63 - 1, -(2**63)
-PLACES = [0, 1, 3, 4, 5, 9, -1, -2, -5, -9, FAR, LEAST, 2**31 - 1]
+PLACES = [0, 1, 4, 9, -1, -2, -9, FAR, LEAST]
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, -1, -2])
@@ -258,7 +260,8 @@ def test_slice_by_places_that_run_time_tells(step):
 @pytest.mark.parametrize(
     ("start", "end", "step", "expected"),
     [
-        (0, FAR, 1, N), (1, FAR, 1, dmax(N - 1, 0)), (0, -1, 1, dmax(N - 1, 0)), (-1, FAR, 1, dmin(N, 1)), (0, 5, 1, dmin(N, 5)),
+        (0, FAR, 1, N), (1, FAR, 1, dmax(N - 1, 0)), (0, -1, 1, dmax(N - 1, 0)), (-1, FAR, 1, dmin(N, 1)),
+        (0, 5, 1, dmin(N, 5)),
         (0, FAR, 2, ceildiv(N, 2)), (FAR, LEAST, -1, N), (-1, LEAST, -1, N),
     ],
 )  # fmt: skip
@@ -301,7 +304,7 @@ def test_slice_refuses():
         site_of(Case("slice", [numbered(3), ints(0), ints(1), ints(0)], values=()))
 
 
-# ---- expand, tile, pad ------------------------------------------------------------------------------------------
+# ---- expand, tile, pad -------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("shape", "wanted"),
     [
@@ -384,7 +387,7 @@ def test_space_to_depth(shape):
     agree(Case("space_to_depth", [numbered(*shape)], {"block": 2}, symbols={0: ("n", None, "h", "w")}))
 
 
-# ---- contents followed at compile time --------------------------------------------------------------------------
+# ---- contents followed at compile time ---------------------------------------------------------------------
 def vector(*values, dtype="int64"):
     out = np.empty(len(values), object)
     out[:] = [as_dim(v) for v in values]

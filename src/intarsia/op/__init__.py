@@ -6,7 +6,8 @@ from importlib.util import find_spec
 from intarsia.op.entry import Arg, Check, Item, Measured, Operator, Site, get, names, register
 
 for _family in (
-    "elementwise", "activation", "shape", "slice", "extend", "indexing", "construct", "reduce", "order", "symbolic", "linalg", "nn",
+    "elementwise", "activation", "shape", "slice", "extend", "indexing", "construct", "reduce", "order",
+    "symbolic", "linalg", "nn",
     "recurrent", "image",
 ):  # fmt: skip
     if find_spec(f"intarsia.op.{_family}"):

@@ -27,7 +27,7 @@ from intarsia.op.rules import (
 )  # fmt: skip
 
 
-# ---- sizes ------------------------------------------------------------------------------------------------------
+# ---- sizes -------------------------------------------------------------------------------------------------
 def _span(site: Site) -> tuple[Dim, ...]:
     start, end = site.attrs["start"], site.attrs["end"]
     return site.shape(0)[start if start is None else int(start) : end if end is None else int(end)]  # type: ignore[arg-type]
@@ -61,7 +61,7 @@ register(
 )
 
 
-# ---- arange -----------------------------------------------------------------------------------------------------
+# ---- arange ------------------------------------------------------------------------------------------------
 def _arange_rule(site: Site) -> Type:
     """The size is max(0, ceil((limit - start) / delta)), also for a delta whose sign is not known."""
     dtype = common_dtype(site, (0, 1, 2), "number")
@@ -124,7 +124,7 @@ register(
 )
 
 
-# ---- full -------------------------------------------------------------------------------------------------------
+# ---- full --------------------------------------------------------------------------------------------------
 def _full_rule(site: Site) -> Type:
     shape = site.items(0, nonnegative=True)
     if shape.ndim != 1:
@@ -158,7 +158,7 @@ register(
 )
 
 
-# ---- triangles, one-hot -----------------------------------------------------------------------------------------
+# ---- triangles, one-hot ------------------------------------------------------------------------------------
 def _diagonal(site: Site) -> Dim:
     return as_dim(site.items(1).reshape(-1)[0]) if site.has(1) else as_dim(0)
 
@@ -281,6 +281,6 @@ register(
         _one_hot_compute,
         attrs={"axis": -1},
         value_args=(1,),
-        doc="values[1] at the indices along a new axis of that depth, values[0] elsewhere; indices outside give no 1",
+        doc="values[1] at the indices along a new axis of that depth, values[0] elsewhere",
     )
 )

@@ -1,7 +1,7 @@
 """Operators that act on each element by itself, with NumPy broadcasting where there are several arguments.
 
-Semantics are ONNX's (newest opset): integers wrap, integer division truncates and gives 0 for a divisor of 0, `power`
-has the dtype of its base. Activations stand in `activation.py`.
+Semantics are ONNX's (newest opset): integers wrap, integer division truncates and gives 0 for a divisor of 0,
+`power` has the dtype of its base. Activations stand in `activation.py`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from intarsia.op.rules import (
 Value = Callable[[Site], "np.ndarray | None"] | None
 
 
-# ---- one argument -----------------------------------------------------------------------------------------------
+# ---- one argument ------------------------------------------------------------------------------------------
 def _unary(
     name: str, family: str, op: str, reference: Callable, doc: str, *, value: Value = None, to_bool=False
 ) -> None:
@@ -151,9 +151,9 @@ register(
 )
 
 
-# ---- cast, clip -------------------------------------------------------------------------------------------------
+# ---- cast, clip --------------------------------------------------------------------------------------------
 def cast_array(x: np.ndarray, dtype: str) -> np.ndarray:
-    """x in another dtype as kernels cast: floats to integers truncate and saturate, NaN becomes 0, to bool is != 0."""
+    """x in another dtype as kernels cast: floats to integers truncate and saturate, NaN gives 0."""
     target = numpy_dtype(dtype)
     with np.errstate(all="ignore"):
         if dtype == "bool":
@@ -257,10 +257,17 @@ register(
 )
 
 
-# ---- two arguments ----------------------------------------------------------------------------------------------
+# ---- two arguments -----------------------------------------------------------------------------------------
 def _binary(
-    name: str, family: str, body: Callable[[Expr, Expr], Expr], reference: Callable, doc: str, *, value: Value = None, to_bool=False
-) -> None:  # fmt: skip
+    name: str,
+    family: str,
+    body: Callable[[Expr, Expr], Expr],
+    reference: Callable,
+    doc: str,
+    *,
+    value: Value = None,
+    to_bool: bool = False,
+) -> None:
     def rule(site: Site) -> Type:
         dtype = common_dtype(site, (0, 1), family)
         return TensorType(broadcast(site, site.shape(0), site.shape(1)), "bool" if to_bool else dtype)
@@ -313,6 +320,14 @@ def _relation(relation: str, negate: bool = False, swap: bool = False) -> Value:
     return known_elementwise(decide)
 
 
+def _larger(site: Site, a: Dim, b: Dim) -> Dim:
+    return a if site.bounds.le(b, a) else b if site.bounds.le(a, b) else dmax(a, b)
+
+
+def _smaller(site: Site, a: Dim, b: Dim) -> Dim:
+    return b if site.bounds.le(b, a) else a if site.bounds.le(a, b) else dmin(a, b)
+
+
 def _both(site: Site, a: Dim, b: Dim) -> Dim:
     return a * b
 
@@ -344,9 +359,18 @@ _binary(
     "mod", "number", _kernel("mod"), np.mod, "rest of floor division, with the sign of b",
     value=known_elementwise(lambda s, a, b: as_dim(0) if b == 0 else a % b),
 )  # fmt: skip
-_binary("fmod", "number", _kernel("fmod"), np.fmod, "rest of truncated division, with the sign of a", value=known_elementwise(_remainder))  # fmt: skip
-_binary("maximum", "number", _kernel("max"), np.maximum, "the larger; NaN if either is", value=known_elementwise(lambda s, a, b: _larger(s, a, b)))  # fmt: skip
-_binary("minimum", "number", _kernel("min"), np.minimum, "the smaller; NaN if either is", value=known_elementwise(lambda s, a, b: _smaller(s, a, b)))  # fmt: skip
+_binary(
+    "fmod", "number", _kernel("fmod"), np.fmod, "rest of truncated division, with the sign of a",
+    value=known_elementwise(_remainder),
+)  # fmt: skip
+_binary(
+    "maximum", "number", _kernel("max"), np.maximum, "the larger; NaN if either is",
+    value=known_elementwise(_larger),
+)  # fmt: skip
+_binary(
+    "minimum", "number", _kernel("min"), np.minimum, "the smaller; NaN if either is",
+    value=known_elementwise(_smaller),
+)  # fmt: skip
 _binary("equal", "any", _kernel("eq"), np.equal, "a == b", value=_relation("=="), to_bool=True)
 _binary(
     "not_equal",
@@ -387,15 +411,7 @@ _binary(
 )
 
 
-def _larger(site: Site, a: Dim, b: Dim) -> Dim:
-    return a if site.bounds.le(b, a) else b if site.bounds.le(a, b) else dmax(a, b)
-
-
-def _smaller(site: Site, a: Dim, b: Dim) -> Dim:
-    return b if site.bounds.le(b, a) else a if site.bounds.le(a, b) else dmin(a, b)
-
-
-# ---- power ------------------------------------------------------------------------------------------------------
+# ---- power -------------------------------------------------------------------------------------------------
 def _power_rule(site: Site) -> Type:
     dtype = need(site, 0, "number")
     need(site, 1, "number")
@@ -403,7 +419,7 @@ def _power_rule(site: Site) -> Type:
 
 
 def _power_body(a: Expr, b: Expr) -> Expr:
-    """In the base's dtype; an integer to a fractional power goes through floats, to a negative one truncates 1 / a^|b|."""
+    """In the base's dtype; an integer to the power of a float goes through float64."""
     if is_float(a.dtype):
         return Binary("pow", a, cast(b, a.dtype))
     if is_float(b.dtype):
@@ -445,7 +461,7 @@ register(
 )
 
 
-# ---- where ------------------------------------------------------------------------------------------------------
+# ---- where -------------------------------------------------------------------------------------------------
 def _where_rule(site: Site) -> Type:
     need(site, 0, "bool")
     dtype = common_dtype(site, (1, 2))

@@ -202,7 +202,8 @@ class Operator:
     compute:    (Site with .out set, buffers) -> result buffer(s); a buffer is None for a missing argument and for one
                 in `value_args` whose contents are known. None: control (shape_of, …), handled by the VM
     value_args: indices of integer arguments whose contents the rule reads
-    value:      Site -> contents of an integer result as an object array of Dims, or None if not known
+    value:      Site -> contents of an integer result as an object array of Dims (a tuple of them for a tuple), or None if
+                not known; `out` is not set yet
     view:       the result has argument 0's elements in the same order (reshape and its kin): costs nothing
     doc:        one line
     """
@@ -214,7 +215,7 @@ class Operator:
     compute: Callable[[Site, list], Result] | None = None
     attrs: Mapping[str, object] = field(default_factory=dict)
     value_args: tuple[int, ...] = ()
-    value: Callable[[Site], np.ndarray | None] | None = None
+    value: Callable[[Site], np.ndarray | tuple[np.ndarray, ...] | None] | None = None
     view: bool = False
     doc: str = ""
 

@@ -22,7 +22,7 @@ from intarsia.op.rules import (
 from intarsia.op.shape import quotient
 
 
-# ---- expand -----------------------------------------------------------------------------------------------------
+# ---- expand ------------------------------------------------------------------------------------------------
 def _expand_rule(site: Site) -> Type:
     x, wanted = site.shape(0), site.items(1, nonnegative=True)
     if wanted.ndim != 1:
@@ -67,7 +67,7 @@ register(
 )
 
 
-# ---- tile -------------------------------------------------------------------------------------------------------
+# ---- tile --------------------------------------------------------------------------------------------------
 def _repeats(site: Site) -> list[Dim]:
     repeats = [as_dim(d) for d in site.items(1, nonnegative=True).reshape(-1)]
     if len(repeats) != site.rank(0):
@@ -116,7 +116,7 @@ register(
 )
 
 
-# ---- pad --------------------------------------------------------------------------------------------------------
+# ---- pad ---------------------------------------------------------------------------------------------------
 _MODES = ("constant", "reflect", "edge", "wrap")
 
 
@@ -223,12 +223,12 @@ register(
         _pad_compute,
         attrs={"mode": "constant"},
         value_args=(1, 3),
-        doc="elements put around x: a constant, a reflection, the edge or the other side's; negative pads cut off",
+        doc="elements put around x (a constant, a reflection, the edge, the other side's); negative pads cut",
     )
 )
 
 
-# ---- channels and space -----------------------------------------------------------------------------------------
+# ---- channels and space ------------------------------------------------------------------------------------
 def _block(site: Site) -> int:
     if site.rank(0) != 4:
         site.fail(f"needs a tensor (batch, channels, height, width), not rank {site.rank(0)}")
@@ -275,7 +275,7 @@ register(
         _depth_to_space,
         _depth_to_space_compute,
         attrs={"block": REQUIRED, "mode": "DCR"},
-        doc="blocks of channels spread over space; DCR: the block is the slower part of a channel's number, CRD: the faster",
+        doc="blocks of channels spread over space; the block's part counts slower (DCR) or faster (CRD)",
     )
 )
 

@@ -38,7 +38,7 @@ def _inside(indices: np.ndarray, size: int) -> np.ndarray:
     return np.where(indices < 0, indices + size, indices)
 
 
-# ---- take -------------------------------------------------------------------------------------------------------
+# ---- take --------------------------------------------------------------------------------------------------
 def _take_rule(site: Site) -> Type:
     x, axis, indices = site.shape(0), _axis(site), _indices(site)
     return TensorType((*x[:axis], *indices, *x[axis + 1 :]), site.dtype(0))
@@ -102,7 +102,7 @@ register(
 )
 
 
-# ---- take_along_axis --------------------------------------------------------------------------------------------
+# ---- take_along_axis ---------------------------------------------------------------------------------------
 def _along_rule(site: Site) -> Type:
     _axis(site)
     if len(_indices(site)) != site.rank(0):
@@ -139,12 +139,12 @@ register(
         _along,
         _along_compute,
         attrs={"axis": REQUIRED},
-        doc="result[i, j, …] is x at the same place but for the axis, where indices tell (ONNX GatherElements)",
+        doc="x at each place of the indices, but for the axis, where they tell (ONNX GatherElements)",
     )
 )
 
 
-# ---- gather_nd --------------------------------------------------------------------------------------------------
+# ---- gather_nd ---------------------------------------------------------------------------------------------
 def _tuple_length(site: Site) -> int:
     """The length of an index tuple: the last dimension of the indices."""
     shape = _indices(site)
@@ -202,7 +202,7 @@ register(
 )
 
 
-# ---- scatter ----------------------------------------------------------------------------------------------------
+# ---- scatter -----------------------------------------------------------------------------------------------
 _COMBINE = {"none": None, "add": "add", "mul": "mul", "min": "min", "max": "max"}
 
 
@@ -348,12 +348,12 @@ register(
         _scatter_elements,
         _scatter_elements_compute,
         attrs={"axis": 0, "reduction": "none"},
-        doc="x with elements replaced (or combined) at the updates' own places but for the axis, where indices tell",
+        doc="x with elements replaced (or combined) at the updates' places, but for the axis: indices tell",
     )
 )
 
 
-# ---- reverse_sequence -------------------------------------------------------------------------------------------
+# ---- reverse_sequence --------------------------------------------------------------------------------------
 def _reverse_rule(site: Site) -> Type:
     x, (time, batch) = site.shape(0), _reverse_axes(site)
     if time == batch:

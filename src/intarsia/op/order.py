@@ -34,7 +34,7 @@ def put(places: list[Dim], axis: int, place: Dim) -> tuple[Dim, ...]:
     return (*places[:axis], place, *places[axis + 1 :])
 
 
-# ---- cumsum -----------------------------------------------------------------------------------------------------
+# ---- cumsum ------------------------------------------------------------------------------------------------
 def _cumsum_axis(site: Site) -> int:
     (axis,) = constant_items(site, 1, "the axis of cumsum")
     return site.axis(axis, site.rank(0))
@@ -99,7 +99,7 @@ register(
 )
 
 
-# ---- topk -------------------------------------------------------------------------------------------------------
+# ---- topk --------------------------------------------------------------------------------------------------
 def _topk_axis(site: Site) -> int:
     return site.axis(int(site.attrs["axis"]), site.rank(0))  # type: ignore[arg-type]
 
@@ -116,7 +116,7 @@ def _topk_rule(site: Site) -> Type:
 
 
 def _topk_compute(site: Site, bufs: list) -> tuple[Buffer, ...]:
-    """Each element is put into the sorted list of the best so far, if it belongs there. Of equals the first wins."""
+    """Each element goes into the sorted list of the best so far if it belongs there; of equals the first."""
     x, axis = bufs[0], _topk_axis(site)
     shape, size, largest = site.out[0].shape, x.shape[axis], bool(site.attrs["largest"])
     k = shape[axis]

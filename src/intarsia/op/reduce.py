@@ -1,7 +1,7 @@
-"""Reductions over axes. Of an empty range: the operation's identity (max: -inf or the least integer); means are NaN.
+"""Reductions over axes. Of nothing: the operation's identity (max: -inf or the least integer), NaN for means.
 
-`axes` must be known at compile time; without them all dimensions are reduced, or none with `noop_with_empty_axes`.
-float16 and bfloat16 are summed in float32.
+`axes` must be known at compile time; without them all dimensions are reduced, or with `noop_with_empty_axes`
+none. float16 and bfloat16 are summed in float32.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def reduction(
 ) -> Buffer:
     """One stage: `op` over the axes of body(x's element, element of each tensor of `more`).
 
-    Tensors of `more` have the result's shape. Elements of x arrive widened (float16 as float32); so is the result.
+    Tensors of `more` have the result's shape. Elements of x arrive widened (float16 as float32).
     """
     shape = _kept(x.shape, axes, keepdims)
 
@@ -121,7 +121,7 @@ def _reduction(
     )
 
 
-# ---- plain ones -------------------------------------------------------------------------------------------------
+# ---- plain ones --------------------------------------------------------------------------------------------
 def _plain(
     op: str, inner: Callable[[Expr], Expr] = lambda e: e, outer: Callable[[Expr], Expr] | None = None
 ) -> Body:
@@ -232,8 +232,8 @@ def _least(values: list[Dim]) -> Dim:
 
 _reduction("reduce.sum", "number", _plain("sum"), _sum, "sum", _plus)
 _reduction(
-    "reduce.prod", "number", _plain("prod"), lambda x, axes, keep: np.prod(x, axes, keepdims=keep, dtype=x.dtype), "product",
-    _times,
+    "reduce.prod", "number", _plain("prod"),
+    lambda x, axes, keep: np.prod(x, axes, keepdims=keep, dtype=x.dtype), "product", _times,
 )  # fmt: skip
 _reduction("reduce.mean", "number", _mean, _mean_reference, "arithmetic mean")
 _reduction(
@@ -271,21 +271,23 @@ _reduction(
     "sum of absolute values",
 )  # fmt: skip
 _reduction(
-    "reduce.l2_norm", "number", _plain("sum", lambda e: e * e, _root), lambda x, axes, keep: np.sqrt(_sum(x * x, axes, keep)),
-    "square root of the sum of squares",
+    "reduce.l2_norm", "number", _plain("sum", lambda e: e * e, _root),
+    lambda x, axes, keep: np.sqrt(_sum(x * x, axes, keep)), "square root of the sum of squares",
 )  # fmt: skip
 _reduction(
-    "reduce.sum_square", "number", _plain("sum", lambda e: e * e), lambda x, axes, keep: _sum(x * x, axes, keep), "sum of squares"
+    "reduce.sum_square", "number", _plain("sum", lambda e: e * e), 
+    lambda x, axes, keep: _sum(x * x, axes, keep), "sum of squares",
 )  # fmt: skip
 _reduction(
-    "reduce.log_sum", "number", _plain("sum", outer=_log), lambda x, axes, keep: np.log(_sum(x, axes, keep)), "logarithm of the sum"
+    "reduce.log_sum", "number", _plain("sum", outer=_log), lambda x, axes, keep: np.log(_sum(x, axes, keep)),
+    "logarithm of the sum",
 )  # fmt: skip
 _reduction(
     "reduce.log_sum_exp", "number", _log_sum_exp, _log_sum_exp_reference, "log(sum(exp(x))), without overflow"
 )
 
 
-# ---- places of extrema ------------------------------------------------------------------------------------------
+# ---- places of extrema -------------------------------------------------------------------------------------
 def _place(op: str, doc: str) -> None:
     def axis_of(site: Site) -> int:
         return site.axis(int(site.attrs["axis"]), site.rank(0))  # type: ignore[arg-type]

@@ -24,7 +24,7 @@ _FAMILIES: dict[str, tuple[str, Callable[[str], bool]]] = {
 }
 
 
-# ---- dtypes -----------------------------------------------------------------------------------------------------
+# ---- dtypes ------------------------------------------------------------------------------------------------
 def is_float(dtype: str) -> bool:
     return "float" in dtype
 
@@ -68,9 +68,9 @@ def wrap(value: int, dtype: str) -> int:
     return (value - info.min) % (1 << info.bits) + info.min
 
 
-# ---- shapes -----------------------------------------------------------------------------------------------------
+# ---- shapes ------------------------------------------------------------------------------------------------
 def broadcast(site: Site, *shapes: Sequence[Dim]) -> tuple[Dim, ...]:
-    """NumPy broadcasting. Only a dimension known to be 1 is stretched; other pairs must be equal (checked)."""
+    """NumPy broadcasting. Only a dimension known to be 1 is stretched; others must be equal (checked)."""
     rank = max(map(len, shapes))
     out = []
     for axis in range(rank):
@@ -123,9 +123,9 @@ def not_negative(site: Site, d: Dim) -> Dim:
     return d if site.bounds.le(0, d) else as_dim(0) if site.bounds.le(d, 0) else dmax(d, 0)
 
 
-# ---- compute definitions ----------------------------------------------------------------------------------------
+# ---- compute definitions -----------------------------------------------------------------------------------
 def at(buffer: Buffer, indices: Sequence) -> Load:
-    """The element that a place of the broadcast result sees: aligned right, place 0 in dimensions of size 1."""
+    """The element that a place of the broadcast result sees: aligned right, 0 in dimensions of size 1."""
     if not buffer.shape:
         return buffer[()]
     own = indices[len(indices) - len(buffer.shape) :]
@@ -154,14 +154,14 @@ def elementwise(
 
 
 def wrapped(index: Expr, size: Dim) -> Expr:
-    """A place that a tensor's contents give: negative ones count from the end; none outside 0 … size-1 survives (clamped)."""
+    """A place that a tensor's contents give: negative ones count from the end, those outside are clamped."""
     i = cast(index, "int64")
     i = Select(i < 0, i + size, i)
     return Binary("max", Binary("min", i, Index(size - 1)), Const(0, "int64"))
 
 
 def if_any(site: Site, size: Dim, value: Expr) -> Expr:
-    """`value`, which reads a dimension at a clamped place; zero where the dimension may turn out to be empty."""
+    """`value`, which reads a dimension at a clamped place; zero where the dimension turns out empty."""
     if site.bounds.lt(0, size):
         return value
     return Select(Index(size) > 0, value, zero(value.dtype))
@@ -175,7 +175,7 @@ def one(dtype: str) -> Const:
     return Const(1.0 if is_float(dtype) else True if dtype == "bool" else 1, dtype)
 
 
-# ---- contents known at compile time -----------------------------------------------------------------------------
+# ---- contents known at compile time ------------------------------------------------------------------------
 def known(site: Site, *args: int) -> list[np.ndarray] | None:
     """The contents of the arguments if all are known and small, else None."""
     found = [site.value(i) for i in args]
@@ -218,7 +218,7 @@ def known_elementwise(fn: Callable[..., Dim | int | None]) -> Callable[[Site], n
 
 
 def known_moved(fn: Callable[..., np.ndarray]) -> Callable[[Site], np.ndarray | None]:
-    """An operator's `value` where the result holds argument 0's elements in other places: `fn(site, contents)`."""
+    """An operator's `value` where argument 0's elements get other places: `fn(site, contents)`."""
 
     def value(site: Site) -> np.ndarray | None:
         found = known(site, 0)
@@ -247,11 +247,11 @@ def _followed(dtype: str) -> bool:
     return dtype in ("int64", "int32", "uint64", "uint32", "bool")
 
 
-# ---- references -------------------------------------------------------------------------------------------------
+# ---- references --------------------------------------------------------------------------------------------
 def oracle(fn: Callable) -> Callable:
-    """A NumPy reference made quiet about overflow, in float32 for half precision, its result in the first dtype.
+    """A NumPy reference made quiet about overflow, in float32 for half precision.
 
-    A bool result stays bool.
+    Its result has the first argument's dtype, or is bool.
     """
 
     @wraps(fn)

@@ -24,13 +24,13 @@ from intarsia.op.rules import (
     not_negative,
 )  # fmt: skip
 
-# ---- views: the same elements in the same order -----------------------------------------------------------------
+# ---- views: the same elements in the same order ------------------------------------------------------------
 
 
 def regroup(source: Sequence[Dim], target: Sequence[Dim], indices: Sequence[Dim]) -> tuple[Dim, ...]:
-    """The place in `source` of the element at `indices` of `target`: two shapes of the same elements in row-major order.
+    """Where in `source` the element at `indices` of `target` is: two shapes of the same row-major elements.
 
-    Dimensions are matched in runs of equal size, so that only what is really split or merged costs arithmetic.
+    Dimensions are matched in runs of equal size, so that only what is split or merged costs arithmetic.
     """
     if any(d == 0 for d in (*source, *target)):
         return tuple(as_dim(0) for _ in source)  # no element, so no place is ever asked for
@@ -52,7 +52,7 @@ def regroup(source: Sequence[Dim], target: Sequence[Dim], indices: Sequence[Dim]
 
 
 def _run(inside: list[tuple[int, Dim]], outside: list[tuple[Dim, Dim]]) -> tuple[list, list]:
-    """The shortest leading runs of both sides with equal element counts (all that is left if none is found)."""
+    """The shortest leading runs of both sides with equal element counts (or all that is left)."""
     ins, outs = 1, min(1, len(outside))
     a, b = inside[0][1], outside[0][0] if outside else as_dim(1)
     while a != b:
@@ -113,7 +113,7 @@ def _reshape_rule(site: Site) -> Type:
 
 
 def _known_codes(site: Site, x: Sequence[Dim], codes: list[Dim]) -> tuple[Dim, ...]:
-    """The shape that ONNX's codes stand for: 0 copies x's dimension (unless `allowzero`), -1 is what remains."""
+    """The shape that ONNX's codes stand for: 0 copies x's dimension (but for `allowzero`), -1 is the rest."""
     shape: list[Dim | None] = []
     for axis, code in enumerate(codes):
         if code == 0 and not site.attrs["allowzero"]:
@@ -260,7 +260,7 @@ register(
 )  # fmt: skip
 
 
-# ---- transpose, flip --------------------------------------------------------------------------------------------
+# ---- transpose, flip ---------------------------------------------------------------------------------------
 def _permutation(site: Site) -> tuple[int, ...]:
     axes, rank = site.attrs["axes"], site.rank(0)
     axes = tuple(reversed(range(rank))) if axes is None else normal_axes(site, axes, rank)  # type: ignore[arg-type]
@@ -324,7 +324,7 @@ register(
 )
 
 
-# ---- concatenate, split -----------------------------------------------------------------------------------------
+# ---- concatenate, split ------------------------------------------------------------------------------------
 def _concatenate_axis(site: Site) -> int:
     return site.axis(int(site.attrs["axis"]), site.rank(0))  # type: ignore[arg-type]
 

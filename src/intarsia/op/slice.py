@@ -47,7 +47,7 @@ def _slice_range(site: Site, d: Dim, start: Dim, end: Dim, step: Dim) -> tuple[D
 
 
 def _from_end(site: Site, d: Dim, place: Dim) -> Dim:
-    """A place of a slice, negative ones counted from the end; limits of the integer types become far-off places."""
+    """A place of a slice, negative ones counted from the end; integer types' limits are far-off places."""
     if place.is_const:
         if place.value >= _FAR:
             return d
@@ -113,6 +113,6 @@ register(
         _slice_compute,
         value_args=(1, 2, 3, 4),
         value=_known_slice,
-        doc="x[start:end:step] along the axes; places are clamped to the tensor, negative ones count from the end",
+        doc="x[start:end:step] along the axes; places are clamped, negative ones count from the end",
     )
 )

@@ -1,37 +1,36 @@
 """The thread pool, as LLVM IR: a compiled model brings its own, and needs no library but C's.
 
-    ptr  intarsia_pool_create(i64 threads)      threads - 1 workers (fewer if the system refuses); null without memory
-    void intarsia_pool_destroy(ptr pool)        ends and joins the workers; no job may be running; null is allowed
+    ptr  intarsia_pool_create(i64 threads)   threads - 1 workers (fewer if the system refuses); null: no room
+    void intarsia_pool_destroy(ptr pool)     ends and joins the workers; no job may run; null is allowed
     void intarsia_parallel_for(ptr ctx, ptr fn, ptr env, i64 n)
-                                                fn(env, i) for each i in 0 … n-1, once each, in any order on any thread;
-                                                returns when all are done. The first field of ctx is the pool
+                                             fn(env, i) for each i in 0 … n-1, once each, in any order, on any
+                                             thread; returns when all are done. ctx's first field is the pool
 
-A job runs on the calling thread alone if ctx or its pool is null, the pool has no workers, n is 1, or the pool is busy:
-with another thread's job, or with the one that makes this nested call.
+A job runs on the calling thread alone if ctx or its pool is null, the pool has no workers, n is 1, or the
+pool is busy: with another thread's job, or with the one that makes this nested call.
 
-How it works. Caller and workers take indices by `atomicrmw add` on one 64-bit ticket, epoch << 32 | next index. The
-caller waits for indices that somebody has taken, never for a worker that has not begun. Opening a job: close the ticket
-under a new epoch (its index beyond every limit), write fn, env, limit and done = 0, then open it at index 0. A taker of
-(e, i) runs i if i is below the limit and the ticket still says epoch e: if it does, the limit it has read belongs to e,
-since the ticket was closed under the next epoch before the limit changed; if i is really below e's limit, the job cannot
-end, nor the epoch change, before i is done. So nothing runs twice and nothing is lost.
+How it works. Caller and workers take indices by `atomicrmw add` on one 64-bit ticket, epoch << 32 | next
+index. The caller waits for indices that somebody has taken, never for a worker that has not begun. Opening
+a job: close the ticket under a new epoch (its index beyond every limit), write fn, env, limit and done = 0,
+then open it at index 0. A taker of (e, i) runs i if i is below the limit and the ticket still says epoch e:
+if it does, the limit it has read belongs to e, since the ticket was closed under the next epoch before the
+limit changed; if i is really below e's limit, the job cannot end, nor the epoch change, before i is done.
+So nothing runs twice and nothing is lost.
 
-Workers spin for some tens of microseconds after the last job, then sleep on a futex; the caller makes the system call
-that wakes them only if one sleeps. A worker counts itself as a sleeper before it looks at the ticket for the last time,
-and the caller opens the ticket before it looks at the count, so one of the two sees the other. Where there is no futex,
-workers yield the processor between looks instead of sleeping.
+Workers spin for some tens of microseconds after the last job, then sleep on a futex; the caller makes the
+system call that wakes them only if one sleeps. A worker counts itself as a sleeper before it looks at the
+ticket for the last time, and the caller opens the ticket before it looks at the count, so one of the two
+sees the other. Where there is no futex, workers yield the processor between looks instead of sleeping.
 
-Workers block all signals (Linux), so that handlers run on the program's own threads. After `fork` the child has no
-workers: jobs run on the calling thread, right but alone (unless the parent was in the middle of one, they still take the
-same path); `destroy` there frees memory only. A child that wants threads makes a pool of its own.
-
-After facts measured for variant (b) of a fixed split and a claimed split; the memory order is C11's.
+Workers block all signals (Linux), so that handlers run on the program's own threads. After `fork` the child
+has no workers: jobs run on the calling thread, right but alone, and `destroy` there frees memory only. A
+child that wants threads makes a pool of its own.
 """
 
 from __future__ import annotations
 
 _LINE = 64  # bytes between fields that different threads write
-_TICKET = 0
+# offsets of the fields; the ticket is the first
 _FN, _ENV, _LIMIT = 64, 72, 80
 _DONE = 128
 _WAKE, _SLEEPERS, _STOP = 192, 196, 200
