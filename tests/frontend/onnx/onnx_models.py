@@ -62,7 +62,7 @@ def theirs(made: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> list[np.nd
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(made.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return session.run(None, dict(feeds))
+    return session.run(None, {n: np.asarray(a) for n, a in feeds.items()})
 
 
 def same(got: Sequence[np.ndarray], wanted: Sequence[np.ndarray], rtol: float = 1e-5, atol: float = 1e-6) -> None:
