@@ -347,7 +347,7 @@ def convert(x, source: str, dtype: str):
         return wrap(0, dtype)
     if math.isinf(x):
         return wrap(int(info.max if x > 0 else info.min), dtype)
-    return wrap(min(max(int(x), int(info.min)), int(info.max)), dtype)
+    return wrap(min(max(int(float(x)), int(info.min)), int(info.max)), dtype)  # int() of a bfloat16 wraps
 
 
 def lane_reduce(op: str, values: np.ndarray, dtype: str):

@@ -219,10 +219,10 @@ def tanh(x: Vec) -> Vec:
         return rational(x, TANH32, 8.6)
     size = x.abs()
     e = exp(size + size)
-    large = (1.0 - 2.0 / (e + 1.0)).sign_of(x)
-    z = x * x
-    small = (z * x).fma(z.poly(TANH64), x)
-    return large.where(size.cmp("olt", 0.625), small)
+    large = 1.0 - 2.0 / (e + 1.0)
+    z = size * size
+    small = (z * size).fma(z.poly(TANH64), size)
+    return large.where(size.cmp("olt", 0.625), small).sign_of(x)
 
 
 def rational(x: Vec, coefficients: tuple[tuple[float, ...], tuple[float, ...]], end: float) -> Vec:
