@@ -15,6 +15,7 @@ from intarsia.kernel.expr import Buffer
 from intarsia.kernel.stmt import Kernel
 from intarsia.kernel.strategy.fold import fold
 from intarsia.kernel.strategy.region import Region, region_of
+from intarsia.kernel.strategy.rowwise import rowwise
 from intarsia.kernel.strategy.staged import stages
 from intarsia.kernel.target import Target
 
@@ -44,7 +45,14 @@ class Lowered:
 
 Strategy = Callable[[Region, Target], Lowered | None]
 
-STRATEGIES: list[Strategy] = []
+
+
+def _rows(region: Region, target: Target) -> Lowered | None:
+    found = rowwise(region, target)
+    return None if found is None else Lowered(found)
+
+
+STRATEGIES: list[Strategy] = [_rows]
 
 
 def lower(
@@ -69,10 +77,11 @@ def lower(
 
 
 def _register() -> None:
+    from intarsia.kernel.strategy.composed import composed
     from intarsia.kernel.strategy.contraction import conv, depthwise, matmul
     from intarsia.kernel.strategy.pool import pool
 
-    STRATEGIES.extend([depthwise, conv, pool, matmul])
+    STRATEGIES.extend([depthwise, conv, pool, matmul, composed])
 
 
 _register()
