@@ -30,7 +30,7 @@ from intarsia.op.rules import (
 # ---- sizes -------------------------------------------------------------------------------------------------
 def _span(site: Site) -> tuple[Dim, ...]:
     start, end = site.attrs["start"], site.attrs["end"]
-    return site.shape(0)[start if start is None else int(start) : end if end is None else int(end)]  # type: ignore[arg-type]
+    return site.shape(0)[start if start is None else int(start) : end if end is None else int(end)]
 
 
 def _shape_of(x: np.ndarray, *, start: int, end: int | None) -> np.ndarray:
@@ -213,7 +213,7 @@ def _eye_rule(site: Site) -> Type:
 
 
 def _eye_compute(site: Site, bufs: list) -> Buffer:
-    dtype, k = _eye_dtype(site), int(site.attrs["k"])  # type: ignore[arg-type]
+    dtype, k = _eye_dtype(site), int(site.attrs["k"])
     return compute(
         site.out[0].shape, lambda i, j: Select(Index(j - i).equals(k), one(dtype), zero(dtype)), name="eye"
     )
@@ -233,7 +233,7 @@ register(
 
 
 def _one_hot_axis(site: Site) -> int:
-    return site.axis(int(site.attrs["axis"]), site.rank(0) + 1)  # type: ignore[arg-type]
+    return site.axis(int(site.attrs["axis"]), site.rank(0) + 1)
 
 
 def _one_hot_rule(site: Site) -> Type:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn, Union
+from typing import Any, NoReturn, Union
 
 import numpy as np
 
@@ -84,7 +84,7 @@ class Site:
         fresh_name: Callable[[str], str] | None = None,
     ):
         self.op, self.args, self.span = op, tuple(args), span
-        self.attrs = op.complete_attrs(attrs or {}, span)
+        self.attrs: dict[str, Any] = dict(op.complete_attrs(attrs or {}, span))
         self.bounds = bounds or Bounds()
         self.checks: list[Check] = []
         self.bindings: dict[str, Item | Measured] = {}
@@ -202,8 +202,8 @@ class Operator:
     compute:    (Site with .out set, buffers) -> result buffer(s); a buffer is None for a missing argument and for one
                 in `value_args` whose contents are known. None: control (shape_of, …), handled by the VM
     value_args: indices of integer arguments whose contents the rule reads
-    value:      Site -> contents of an integer result as an object array of Dims (a tuple of them for a tuple), or None if
-                not known; `out` is not set yet
+    value:      Site -> contents of an integer result as an object array of Dims (a tuple of them for a tuple result),
+                None if not known; `Site.out` is not set yet
     view:       the result has argument 0's elements in the same order (reshape and its kin): costs nothing
     doc:        one line
     """

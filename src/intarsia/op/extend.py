@@ -232,7 +232,7 @@ register(
 def _block(site: Site) -> int:
     if site.rank(0) != 4:
         site.fail(f"needs a tensor (batch, channels, height, width), not rank {site.rank(0)}")
-    block = int(site.attrs["block"])  # type: ignore[arg-type]
+    block = int(site.attrs["block"])
     if block < 1:
         site.fail(f"the block must be at least 1, not {block}")
     return block

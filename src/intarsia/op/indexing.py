@@ -26,7 +26,7 @@ def _indices(site: Site, arg: int = 1) -> tuple[Dim, ...]:
 
 
 def _axis(site: Site) -> int:
-    return site.axis(int(site.attrs["axis"]), site.rank(0))  # type: ignore[arg-type]
+    return site.axis(int(site.attrs["axis"]), site.rank(0))
 
 
 def _inside(indices: np.ndarray, size: int) -> np.ndarray:
@@ -126,7 +126,7 @@ def _along_compute(site: Site, bufs: list) -> Buffer:
 
 def _along(x: np.ndarray, indices: np.ndarray, *, axis: int) -> np.ndarray:
     axis %= x.ndim
-    places = list(np.indices(indices.shape, sparse=True))
+    places: list[np.ndarray] = list(np.indices(indices.shape, sparse=True))
     places[axis] = _inside(indices, x.shape[axis])
     return x[tuple(places)]
 
@@ -154,7 +154,7 @@ def _tuple_length(site: Site) -> int:
 
 
 def _gather_nd_rule(site: Site) -> Type:
-    x, indices, batch, k = site.shape(0), _indices(site), int(site.attrs["batch_dims"]), _tuple_length(site)  # type: ignore[arg-type]
+    x, indices, batch, k = site.shape(0), _indices(site), int(site.attrs["batch_dims"]), _tuple_length(site)
     if batch >= len(indices) or batch + k > len(x):
         site.fail(f"{batch} batch dimensions and indices of {k} places need more dimensions than there are")
     lead = same_shape(site, x[:batch], indices[:batch], "batch dimensions of gather_nd")
@@ -163,7 +163,7 @@ def _gather_nd_rule(site: Site) -> Type:
 
 def _gather_nd_compute(site: Site, bufs: list) -> Buffer:
     x, indices = bufs
-    batch, k, split = int(site.attrs["batch_dims"]), _tuple_length(site), len(indices.shape) - 1  # type: ignore[arg-type]
+    batch, k, split = int(site.attrs["batch_dims"]), _tuple_length(site), len(indices.shape) - 1
 
     def element(*i: Dim) -> Expr:
         sizes = x.shape[batch : batch + k]
@@ -335,7 +335,7 @@ def _scatter_elements_compute(site: Site, bufs: list) -> Buffer:
 def _scatter_elements(
     x: np.ndarray, indices: np.ndarray, updates: np.ndarray, *, axis: int, reduction: str
 ) -> np.ndarray:
-    places = list(np.indices(indices.shape))
+    places: list = list(np.indices(indices.shape))
     places[axis % x.ndim] = _inside(indices, x.shape[axis])
     return _scattered(x, tuple(places), updates, reduction)
 
@@ -365,7 +365,7 @@ def _reverse_rule(site: Site) -> Type:
 
 def _reverse_axes(site: Site) -> tuple[int, int]:
     rank = site.rank(0)
-    return site.axis(int(site.attrs["time_axis"]), rank), site.axis(int(site.attrs["batch_axis"]), rank)  # type: ignore[arg-type]
+    return site.axis(int(site.attrs["time_axis"]), rank), site.axis(int(site.attrs["batch_axis"]), rank)
 
 
 def _reverse_compute(site: Site, bufs: list) -> Buffer:

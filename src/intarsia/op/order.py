@@ -101,7 +101,7 @@ register(
 
 # ---- topk --------------------------------------------------------------------------------------------------
 def _topk_axis(site: Site) -> int:
-    return site.axis(int(site.attrs["axis"]), site.rank(0))  # type: ignore[arg-type]
+    return site.axis(int(site.attrs["axis"]), site.rank(0))
 
 
 def _topk_rule(site: Site) -> Type:

@@ -290,7 +290,7 @@ _reduction(
 # ---- places of extrema -------------------------------------------------------------------------------------
 def _place(op: str, doc: str) -> None:
     def axis_of(site: Site) -> int:
-        return site.axis(int(site.attrs["axis"]), site.rank(0))  # type: ignore[arg-type]
+        return site.axis(int(site.attrs["axis"]), site.rank(0))
 
     def rule(site: Site) -> Type:
         need(site, 0, "number")

@@ -189,7 +189,7 @@ register(
 
 
 def _expand_dims_rule(site: Site) -> Type:
-    x, given = site.shape(0), tuple(site.attrs["axes"])  # type: ignore[arg-type]
+    x, given = site.shape(0), tuple(site.attrs["axes"])
     rank = len(x) + len(given)
     axes = normal_axes(site, given, rank)
     rest = iter(x)
@@ -219,7 +219,7 @@ def _squeeze_rule(site: Site) -> Type:
             if not d.is_const:
                 site.require(d, ">", 1, f"squeeze without axes, dimension {axis} is kept")
     else:
-        axes = normal_axes(site, given, len(x))  # type: ignore[arg-type]
+        axes = normal_axes(site, given, len(x))
         for axis in axes:
             site.equal(x[axis], 1, f"squeezed dimension {axis}")
     return TensorType(tuple(d for axis, d in enumerate(x) if axis not in axes), site.dtype(0))
@@ -241,7 +241,7 @@ register(
 
 
 def _flatten_rule(site: Site) -> Type:
-    x, axis = site.shape(0), int(site.attrs["axis"])  # type: ignore[arg-type]
+    x, axis = site.shape(0), int(site.attrs["axis"])
     axis = axis if axis == len(x) else site.axis(axis, len(x))
     return TensorType((product(x[:axis]), product(x[axis:])), site.dtype(0))
 
@@ -254,7 +254,7 @@ def _flatten(x: np.ndarray, *, axis: int) -> np.ndarray:
 register(
     Operator(
         "flatten", ("x",), _flatten_rule, _flatten, _view, attrs={"axis": 1}, view=True,
-        value=known_moved(lambda site, x: _flatten(x, axis=int(site.attrs["axis"]))),  # type: ignore[arg-type]
+        value=known_moved(lambda site, x: _flatten(x, axis=int(site.attrs["axis"]))),
         doc="a matrix: dimensions before axis by those from it on",
     )
 )  # fmt: skip
@@ -263,7 +263,7 @@ register(
 # ---- transpose, flip ---------------------------------------------------------------------------------------
 def _permutation(site: Site) -> tuple[int, ...]:
     axes, rank = site.attrs["axes"], site.rank(0)
-    axes = tuple(reversed(range(rank))) if axes is None else normal_axes(site, axes, rank)  # type: ignore[arg-type]
+    axes = tuple(reversed(range(rank))) if axes is None else normal_axes(site, axes, rank)
     if len(axes) != rank:
         site.fail(f"axes {axes} must name all {rank} dimensions")
     return axes
@@ -293,7 +293,7 @@ register(
 
 
 def _flip_axes(site: Site) -> tuple[int, ...]:
-    return normal_axes(site, site.attrs["axes"], site.rank(0))  # type: ignore[arg-type]
+    return normal_axes(site, site.attrs["axes"], site.rank(0))
 
 
 def _flip_rule(site: Site) -> Type:
@@ -326,7 +326,7 @@ register(
 
 # ---- concatenate, split ------------------------------------------------------------------------------------
 def _concatenate_axis(site: Site) -> int:
-    return site.axis(int(site.attrs["axis"]), site.rank(0))  # type: ignore[arg-type]
+    return site.axis(int(site.attrs["axis"]), site.rank(0))
 
 
 def _concatenate_rule(site: Site) -> Type:
@@ -386,7 +386,7 @@ register(
 
 
 def _split_axis(site: Site) -> int:
-    return site.axis(int(site.attrs["axis"]), site.rank(0))  # type: ignore[arg-type]
+    return site.axis(int(site.attrs["axis"]), site.rank(0))
 
 
 def _split_sizes(site: Site) -> list[Dim]:
@@ -432,6 +432,7 @@ def _split(
     x: np.ndarray, sizes: np.ndarray | None = None, *, axis: int, parts: int | None
 ) -> tuple[np.ndarray, ...]:
     if sizes is None:
+        assert parts is not None  # the rule has seen to it
         most = -(-x.shape[axis] // parts)
         places = [min(k * most, x.shape[axis]) for k in range(1, parts)]
     else:

@@ -34,7 +34,11 @@ def _slice_range(site: Site, d: Dim, start: Dim, end: Dim, step: Dim) -> tuple[D
     if step == 0:
         site.fail("the step of a slice is 0")
     first, last = _from_end(site, d, start), _from_end(site, d, end)
-    if step.is_const and step.value < 0:
+    if not site.bounds.lt(0, step) and not site.bounds.lt(step, 0):
+        backwards = dmin(dmax(-step, 0), 1)  # 1 or 0: which way, only run time tells
+        first, last = (dmax(dmin(p, d - backwards), -backwards) for p in (first, last))
+        return first, dmax(-((first - last) // step), 0), step
+    if site.bounds.lt(step, 0):
         first = first if site.bounds.le(first, d - 1) else dmin(first, d - 1)
         return first, ceildiv(not_negative(site, first - clamp(site, last, as_dim(-1), d - 1)), -step), step
     last = clamp(site, last, as_dim(0), d)
@@ -66,7 +70,7 @@ def _slice_rule(site: Site) -> Type:
     if site.has(4):
         for step in map(as_dim, site.items(4).reshape(-1)):
             if not step.is_const:
-                site.require(step, ">", 0, "a step that is not known at compile time")
+                site.require(step * step, ">", 0, "the step of a slice is not 0")
     for axis, (_, size, _) in _slice_ranges(site).items():
         shape[axis] = size
     return TensorType(tuple(shape), site.dtype(0))
@@ -100,7 +104,8 @@ def _known_slice(site: Site) -> np.ndarray | None:
     found = known(site, *(i for i in range(5) if site.has(i)))
     if found is None or not all(as_dim(d).is_const for v in found[1:] for d in v.reshape(-1)):
         return None
-    ints = [[int(d) for d in site.value(i).reshape(-1)] if site.has(i) else None for i in range(1, 5)]  # type: ignore[union-attr]
+    given = iter(found[1:])
+    ints = [[int(d) for d in next(given).reshape(-1)] if site.has(i) else None for i in range(1, 5)]
     return found[0][_slices(found[0].ndim, *ints)]
 
 

@@ -55,7 +55,7 @@ def pool_ir(triple: str | None = None) -> str:
     if triple is None:
         import llvmlite.binding as llvm
 
-        triple = llvm.get_process_triple()
+        triple = str(llvm.get_process_triple())
     machine, linux = triple.split("-")[0], "linux" in triple
     pause, declaration, spins = _PAUSE.get(machine, ('fence syncscope("singlethread") seq_cst', "", 12000))
     futex = _FUTEX.get(machine) if linux else None
