@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
@@ -27,43 +28,62 @@ def compile(
     model: Model,
     *,
     threads: int | None = None,
-    target: Target | None = None,
+    target: Target | str | None = None,
     level: int = 3,
     tier: str = "native",
+    progress: Callable[[str], None] | None = None,
 ) -> Executable:
     """Compile a model into something that can be called.
 
-    model:   path of an ONNX file, its bytes, an onnx.ModelProto, an IRModule, the path of Relay text (.relay), or Relay text
-    threads: that a call may use; by default INTARSIA_NUM_THREADS or the cores this process may run on
-    target:  the processor to compile for; by default the one found here
-    level:   0 … 3, how much is optimised; never changes results beyond rounding
-    tier:    'native', or 'interpreter': the same bytecode in Python, slow, to look into
+    model:    path of an ONNX file, its bytes, an onnx.ModelProto, an IRModule, the path of Relay text (.relay), or the text
+    threads:  that a call may use; by default INTARSIA_NUM_THREADS or the cores this process may run on
+    target:   the processor to compile for, a Target or a name (host, x86-64-v3, aarch64, …); by default the one found here
+    level:    0 … 3, how much is optimised; never changes results beyond rounding
+    tier:     'native', or 'interpreter': the same bytecode in Python, slow, to look into
+    progress: told what is being done, a few words at a time, from any thread
 
     Raises ModelError (not a model), UnsupportedError (lists all it lacks), TypeCheckError.
     """
-    from intarsia.codegen.llvm.host import host_target
     from intarsia.transform import optimize
     from intarsia.vm.build import build
     from intarsia.vm.compile import compile_module
 
     start = time.perf_counter()
+    tell = progress or (lambda _: None)
     if tier not in ("native", "interpreter"):
         raise UnsupportedError(
             "API-001", f"there is no tier {tier!r}", remedy="use 'native' or 'interpreter'"
         )
     count = thread_count(threads)
-    machine = replace(target or host_target(), cores=count)
-    module = optimize(read(model), level=level)
+    machine = _target(target, count)
+    tell("reading")
+    module = read(model)
+    module = optimize(module, level=level, observe=lambda name, _: tell(f"optimising: {name}"))
     typing = infer(module)
     inputs, outputs = signatures(module, typing)
+    tell("scheduling kernels")
     program = compile_module(module, machine, typing)
     objects: list[bytes] = []
     if tier == "native":
-        program, objects = build(program, machine)
+        program, objects = build(program, machine, progress=lambda name: tell(f"generating code: {name}"))
     return Executable(
-        program, inputs, outputs, machine, objects,
-        threads=count, native=tier == "native", compile_seconds=time.perf_counter() - start,
-    )  # fmt: skip
+        program,
+        inputs,
+        outputs,
+        machine,
+        objects,
+        threads=count,
+        native=tier == "native",
+        compile_seconds=time.perf_counter() - start,
+    )
+
+
+def _target(target: Target | str | None, cores: int) -> Target:
+    from intarsia.codegen.llvm.host import host_target, target_from_name
+
+    if isinstance(target, Target):
+        return replace(target, cores=cores)
+    return host_target(cores) if target is None else target_from_name(target, cores)
 
 
 def load(path: str | os.PathLike[str], *, threads: int | None = None) -> Executable:
@@ -71,23 +91,28 @@ def load(path: str | os.PathLike[str], *, threads: int | None = None) -> Executa
     from intarsia.codegen.llvm.host import host_target
     from intarsia.vm.executable import load as load_executable
 
-    return load_executable(path, host_target(), threads=thread_count(threads))
+    count = thread_count(threads)
+    return load_executable(path, host_target(count), threads=count)
 
 
 def thread_count(threads: int | None) -> int:
-    """The argument, else INTARSIA_NUM_THREADS, else the cores this process may run on."""
-    if threads is None:
-        text = os.environ.get("INTARSIA_NUM_THREADS", "")
-        if text and not (text.isdigit() and int(text) > 0):
-            raise UnsupportedError("API-002", f"INTARSIA_NUM_THREADS is {text!r}, not a positive number")
-        threads = int(text) if text else _cores()
-    if threads < 1:
-        raise UnsupportedError("API-002", f"threads is {threads}, not a positive number")
-    return threads
+    """The argument, or the default. UnsupportedError API-002 unless positive."""
+    count = default_threads() if threads is None else threads
+    if count < 1:
+        raise UnsupportedError("API-002", f"threads is {count}, not a positive number")
+    return count
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def default_threads() -> int:
+    """INTARSIA_NUM_THREADS, or else the cores this process may run on."""
+    text = os.environ.get("INTARSIA_NUM_THREADS", "")
+    if not text:
+        from intarsia.codegen.llvm.host import available_cores
+
+        return available_cores()
+    if not (text.isdigit() and int(text) > 0):
+        raise UnsupportedError("API-002", f"INTARSIA_NUM_THREADS is {text!r}, not a positive number")
+    return int(text)
 
 
 def read(model: Model) -> IRModule:

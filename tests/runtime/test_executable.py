@@ -179,6 +179,21 @@ def test_statistics(chain):
     assert s.kernels >= 2 and s.code_bytes > 0 and s.constant_bytes >= (32 + 8 + 24) * 4
 
 
+def test_code_for_another_processor_can_be_made_and_saved_but_not_called(tmp_path):
+    exe = intarsia.compile(P.identity(), threads=1, target="aarch64")
+    exe.save(tmp_path / "m")
+    with pytest.raises(intarsia.ArtifactError, match="ART-008"):
+        exe(P.floats(1, 2))
+    with pytest.raises(intarsia.ArtifactError, match="ART-008"):
+        intarsia.load(tmp_path / "m")
+
+
+def test_progress_is_told():
+    told: list[str] = []
+    intarsia.compile(P.identity(), threads=1, progress=told.append)
+    assert told[0] == "reading" and "generating code: program" in told
+
+
 def test_import_is_quick_and_light():
     code = (
         "import sys, time; t = time.perf_counter(); import intarsia; d = time.perf_counter() - t;"

@@ -16,6 +16,9 @@ import numpy as np
 from intarsia.support.errors import InputError
 
 
+_LINE = 64
+
+
 @dataclass(frozen=True, slots=True)
 class Signature:
     """One input or output: its name, dtype name and shape (ints, and strings for symbolic dimensions)."""
@@ -35,6 +38,22 @@ def numpy_dtype(name: str) -> np.dtype:
 
         return np.dtype(ml_dtypes.bfloat16)
     return np.dtype(name)
+
+
+def address(array: np.ndarray) -> int:
+    """Where the array's first element is."""
+    return array.__array_interface__["data"][0]
+
+
+def aligned(array: np.ndarray) -> np.ndarray:
+    """The array itself if it is dense and starts at a cache line, else a copy that does."""
+    if array.flags.c_contiguous and address(array) % _LINE == 0:
+        return array
+    memory = np.empty(array.nbytes + _LINE, np.uint8)
+    start = -address(memory) % _LINE
+    copy = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
 
 
 def bind(signatures: Sequence[Signature], args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:

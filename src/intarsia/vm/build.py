@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from intarsia.codegen.llvm.emit import emit_kernel, symbol_of
@@ -28,11 +29,16 @@ def kernel_texts(program: Program, target: Target) -> tuple[Program, dict[str, s
     return replace(program, kernels=tuple(refs)), texts
 
 
-def build(program: Program, target: Target) -> tuple[Program, list[bytes]]:
-    """The program with its final symbols, and everything it runs as object files for `target`."""
+def build(
+    program: Program, target: Target, *, progress: Callable[[str], None] | None = None
+) -> tuple[Program, list[bytes]]:
+    """The program with its final symbols, and everything it runs as object files for `target`.
+
+    progress: told the name of each object when it is ready, from any thread.
+    """
     program, texts = kernel_texts(program, target)
     modules = [*texts.items(), ("program", emit_program(program)), ("pool", pool_ir(target.triple))]
-    return program, compile_objects(modules, target)
+    return program, compile_objects(modules, target, progress=progress)
 
 
 def _identifier(name: str) -> str:

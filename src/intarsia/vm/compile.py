@@ -37,6 +37,7 @@ from intarsia.ir import (
 from intarsia.kernel.strategy import Pack
 from intarsia.kernel.target import ITEMSIZE, Target
 from intarsia.op.entry import Item, Measured, Site
+from intarsia.runtime.tensor import aligned
 from intarsia.support.errors import UnsupportedError
 from intarsia.vm import isa, memory
 from intarsia.vm.isa import Instr, Message, Program, Spec
@@ -99,7 +100,7 @@ class _Tables:
                 self._constant[key] = len(self.constants)
                 if small is not None:
                     self._constant[small] = len(self.constants)
-                self.constants.append(np.ascontiguousarray(stored).reshape(stored.shape))
+                self.constants.append(aligned(stored))
         return self._constant[key]
 
     def message(self, m: Message) -> int:

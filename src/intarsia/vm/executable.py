@@ -22,7 +22,7 @@ import numpy as np
 from intarsia.codegen.llvm.jit import Library
 from intarsia.kernel.target import Target
 from intarsia.runtime import artifact
-from intarsia.runtime.tensor import Block, Signature, as_dense, bind, numpy_dtype
+from intarsia.runtime.tensor import Block, Signature, address, aligned, as_dense, bind, numpy_dtype
 from intarsia.support.errors import ArtifactError, Error
 from intarsia.vm import container
 from intarsia.vm.interpreter import Interpreter, RunError, failure
@@ -30,7 +30,6 @@ from intarsia.vm.isa import Program
 from intarsia.vm.support_ir import CONTEXT_BYTES, MESSAGE, OUT_OF_MEMORY, STACK_OVERFLOW, TENSOR_WORDS, A, B
 from intarsia.vm.verify import verify
 
-_ALIGNMENT = 64
 _SYMBOLS = (
     "intarsia_run", "intarsia_context_new", "intarsia_context_delete", "intarsia_drop", "intarsia_pool_create",
     "intarsia_pool_destroy",
@@ -72,7 +71,8 @@ class Executable:
         self._objects = list(objects)
         self._dtypes = [numpy_dtype(s.dtype) for s in self.inputs]
         self._seconds, self._calls = compile_seconds, 0
-        self._run = _Native(self, threads) if native else _Portable(program)
+        self._native, self._linking = native, threading.Lock()
+        self._run: _Native | _Portable | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model. Arguments: NumPy arrays, or anything with DLPack or the buffer protocol (on the CPU)."""
@@ -96,7 +96,19 @@ class Executable:
                     continue
             arrays.append(as_dense(value, signature, dtype))
         self._calls += 1
-        return self._run(arrays)
+        run = self._run or self._link()
+        return run(arrays)
+
+    def _link(self) -> _Native | _Portable:
+        """Machine code is linked at the first call: an executable for another processor can be made and saved."""
+        with self._linking:
+            if self._run is None:
+                if self._native:
+                    from intarsia.codegen.llvm.host import host_target
+
+                    _admit(self.target, host_target())
+                self._run = _Native(self, self.threads) if self._native else _Portable(self.program)
+            return self._run
 
     def stats(self) -> Statistics:
         return Statistics(
@@ -197,8 +209,8 @@ class _Native:
         entry = exe.program.functions[0]
         self.messages = exe.program.messages
         self.library = library = Library(exe._objects, _SYMBOLS)
-        self.constants = [_aligned(c) for c in exe.program.constants]
-        self.table = (ctypes.c_void_p * max(1, len(self.constants)))(*[_pointer(c) for c in self.constants])
+        self.constants = [aligned(c) for c in exe.program.constants]
+        self.table = (ctypes.c_void_p * max(1, len(self.constants)))(*map(address, self.constants))
         create = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int64)(library.address("intarsia_pool_create"))
         self.pool = create(threads) if threads > 1 else None
         self.call = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 3, ctypes.c_int64)(
@@ -226,7 +238,7 @@ class _Native:
             context = self._context()
         words, at = context.arguments, 0
         for fill, array in zip(self.fill, arrays):
-            fill(words, at, array.__array_interface__["data"][0], 0, *array.shape)
+            fill(words, at, address(array), 0, *array.shape)
             at += TENSOR_WORDS * 8
         code = self.call(context.address, context.arguments_at, context.results_at, self.stack)
         if code:
@@ -264,21 +276,6 @@ def _delete_all(idle: list[_Context], delete: Any, pool: int | None, destroy: An
     idle.clear()
     destroy(pool)
     del library  # until here: `delete` is code in it
-
-
-def _pointer(array: np.ndarray) -> int:
-    return array.__array_interface__["data"][0]
-
-
-def _aligned(array: np.ndarray) -> np.ndarray:
-    """The array itself if it is dense and aligned for vector loads, else a copy that is."""
-    if array.flags.c_contiguous and _pointer(array) % _ALIGNMENT == 0:
-        return array
-    memory = np.empty(array.nbytes + _ALIGNMENT, np.uint8)
-    start = -_pointer(memory) % _ALIGNMENT
-    copy = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
-    copy[...] = array
-    return copy
 
 
 def _stack_budget() -> int:

@@ -64,7 +64,7 @@ def assembly(ir: str, target: Target) -> str:
 
 
 _count = itertools.count()
-_linking = threading.Lock()
+_linking = threading.RLock()  # the collector may close a library while this thread links another
 _linker: llvm.LLJIT | None = None
 _linker_process = 0
 
