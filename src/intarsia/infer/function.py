@@ -67,6 +67,7 @@ class FunctionTyper:
         self.lets = typing.lets
         self.lets_of: dict[int, list[Let]] = {}  # by the value they bind
         self.passed: dict[int, Expr] = {}  # what a closure's parameter stands for, in the one call of it
+        self.annotated: dict[int, list[Let]] = {}  # lets whose annotation may name sizes, by the value they bind
         self.latent: set[str] = set()  # symbols that no parameter's size determines
 
     # ---- functions --------------------------------------------------------------------------------------------
@@ -92,6 +93,8 @@ class FunctionTyper:
                     self.lets[id(var)] = node
                     if isinstance(value, Function):
                         self.lets_of.setdefault(id(value), []).append(node)
+                    elif var.type is not None:
+                        self.annotated.setdefault(id(value), []).append(node)
 
     def _function(self, f: Function, args: Sequence[Expr] | None) -> Steps:
         """Type a closure; `args`: of the call it stands in, for parameters without annotation."""
@@ -142,7 +145,7 @@ class FunctionTyper:
 
     # ---- scopes -----------------------------------------------------------------------------------------------
     def _visit(self, scope: Scope) -> Steps:
-        types = self.types
+        types, annotated = self.types, self.annotated
         for node in scope.nodes:
             if id(node) in types and not isinstance(node, Function):
                 for symbol in self.typing.bindings(node):  # a closed expression that another function shares
@@ -194,6 +197,10 @@ class FunctionTyper:
                     if self.scopes.uses[id(node)] != self.called.get(id(node), 0):
                         self._fail("TYPE-006", f"the operator {name} is used as a value", node.span,
                                    f"write a function: fn (%x) {{ {name}(%x) }}")
+
+            if id(node) in annotated:
+                for let in annotated[id(node)]:
+                    self._bind_let(let)
 
     def _arm(self, owner: Expr, position: int) -> Steps:
         env = dict(self.equal.env)

@@ -112,8 +112,9 @@ class _Machine:
             wanted = step.dim.evaluate(frame.symbols)
             if size != wanted:
                 symbols = sorted(step.dim.symbols())
+                wanted_text = f"{step.dim} = {wanted}" if symbols else f"{wanted}"
                 name = _parameter(f, step.leaf, self.typing)
-                raise InputError("CALL-002", f"dimension {step.axis} of {name} must be {step.dim} = {wanted}, but it is {size}"
+                raise InputError("CALL-002", f"dimension {step.axis} of {name} must be {wanted_text}, but it is {size}"
                                  + self._origins(frame, *symbols))
 
     def _visit(self, scope: Scope, frame: _Frame, tails: frozenset[int], result: Expr) -> Steps:

@@ -54,7 +54,7 @@ class Scopes:
 def scopes_of(body: Expr, *, lets: bool = False) -> Scopes:
     """Scopes of a function's body, in linear time (times log of the depth where sharing crosses scopes).
 
-    lets: the reach of a `let` variable is a scope too (its body, and its value if that is a function).
+    lets: the body of a `let` is a scope too, and its value if that is a function: there its variable may be used.
     """
     order = list(post_order(body))
     root = Scope(None, 0)
@@ -68,11 +68,7 @@ def scopes_of(body: Expr, *, lets: bool = False) -> Scopes:
             scope = here
             uses[id(child)] = uses.get(id(child), 0) + 1
             if position >= first_inner:
-                if isinstance(node, Let) and (id(node), 0) in inner:
-                    scope = inner[id(node), 0]
-                else:
-                    scope = Scope(here, here.depth + 1)
-                inner[id(node), position] = scope
+                scope = inner[id(node), position] = Scope(here, here.depth + 1)
             known = of.get(id(child))
             of[id(child)] = scope if known is None or known is scope else common_scope(known, scope)
     for node in order:

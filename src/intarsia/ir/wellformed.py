@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NoReturn
 
-from intarsia.ir.expr import ConstructorRef, Expr, Function, GlobalVar, Let, Match, TupleGet, Var
+from intarsia.ir.expr import ConstructorRef, Function, GlobalVar, Let, Match, TupleGet, Var
 from intarsia.ir.module import IRModule
 from intarsia.ir.pattern import Pattern, PConstructor, PTuple, PVar
 from intarsia.ir.scopes import Scope, scopes_of
+from intarsia.ir.visit import children
 from intarsia.support.errors import ModelError
 from intarsia.support.span import UNKNOWN, Span
 
@@ -39,21 +40,22 @@ def _verify_types(module: IRModule) -> None:
 
 def _verify_function(module: IRModule, name: str, f: Function, bound: dict[int, str]) -> None:
     scopes = scopes_of(f, lets=True)
-    reach: dict[int, Scope] = {}  # variable -> where it may be used
+    reach: dict[int, tuple[Scope, ...]] = {}  # variable -> where it may be used
 
-    def bind(var: Var, scope: Scope) -> None:
+    def bind(var: Var, *where: Scope) -> None:
         if id(var) in bound:
             _fail("IR-002", f"%{var.name} is bound twice: in @{bound[id(var)]} and in @{name}", var.span, name)
         bound[id(var)] = name
-        reach[id(var)] = scope
+        reach[id(var)] = where
 
     for node in scopes.order:
         match node:
             case Function(params=params):
                 for p in params:
                     bind(p, scopes.inner[id(node), 0])
-            case Let(var=var):
-                bind(var, scopes.inner[id(node), 1])
+            case Let(var=var, value=value):
+                own = (scopes.inner[id(node), 0],) if isinstance(value, Function) else ()
+                bind(var, scopes.inner[id(node), 1], *own)
             case Match(clauses=clauses):
                 if not clauses:
                     _fail("IR-005", "a match needs at least one clause", node.span, name)
@@ -70,9 +72,11 @@ def _verify_function(module: IRModule, name: str, f: Function, bound: dict[int, 
             case TupleGet(index=index) if index < 0:
                 _fail("IR-005", f"field {index} of a tuple; fields count from 0", node.span, name)
     for node in scopes.order:
-        if isinstance(node, Var) and (id(node) not in reach or not scopes.of[id(node)].within(reach[id(node)])):
-            user = _user(scopes.order, node)
-            _fail("IR-001", f"%{node.name} is used where it is not bound", user.span if user else node.span, name)
+        for position, child in enumerate(children(node)):
+            if isinstance(child, Var):
+                here = scopes.inner.get((id(node), position)) or scopes.of[id(node)]
+                if not any(here.within(scope) for scope in reach.get(id(child), ())):
+                    _fail("IR-001", f"%{child.name} is used where it is not bound", node.span, name)
 
 
 def _patterns(pattern: Pattern) -> Iterator[Pattern]:
@@ -82,12 +86,6 @@ def _patterns(pattern: Pattern) -> Iterator[Pattern]:
         yield p
         if isinstance(p, PConstructor | PTuple):
             todo.extend(reversed(p.fields))
-
-
-def _user(order: list[Expr], var: Var) -> Expr | None:
-    from intarsia.ir.visit import children
-
-    return next((n for n in order if any(c is var for c in children(n))), None)
 
 
 def _fail(code: str, message: str, span: Span = UNKNOWN, function: str = "") -> NoReturn:

@@ -511,7 +511,10 @@ class _Builder:
 
 
 def _key(name: str) -> str:
-    return f"%{unquote(name)}" if '"' in name else str(name)
+    """What a name is looked up by; `%0`, a shared node, is not `%"0"`, a variable."""
+    if '"' in name:
+        return f"%{unquote(name)}"
+    return f"#{name}" if name[1:].isdigit() else str(name)
 
 
 def _by_precedence(operands: list, operators: list, combine: Callable[[Any, Any, Any], Any]) -> Any:

@@ -121,16 +121,10 @@ class _Printer:
             if following is None:
                 return [*lines, self._operand(result)]
             let = following
-            if isinstance(let.value, Function) and self.scopes.uses[id(let.value)] <= 1:
-                head = f"let {self._binder(let.var)} = "
-                inner = self.scopes.inner[id(let), 0]
-                value = next((n for n in inner.nodes if n is let.value), None)
-                if value is not None:  # the function's scope is the let's: print what both share first
-                    inner.nodes = [n for n in inner.nodes if n is not value]
-                    self.texts[id(value)] = yield self._function(value, "fn")
-                lines.append(f"{head}{self._operand(let.value)};{self._comment(let.value)}")
-            else:
-                lines.append(f"let {self._binder(let.var)} = {self._operand(let.value)};{self._comment(let.value)}")
+            binder = self._binder(let.var)
+            if any(n is let.value for n in getattr(self.scopes.inner.get((id(let), 0)), "nodes", ())):
+                self.texts[id(let.value)] = yield self._text(let.value)  # a function: alone in its scope
+            lines.append(f"let {binder} = {self._operand(let.value)};{self._comment(let.value)}")
             scope, result = self.scopes.inner[id(let), 1], let.body
 
     def _place(self, node: Expr, text: str, lines: list[str]) -> None:
@@ -180,7 +174,7 @@ class _Printer:
             case Tuple(fields=fields):
                 return f"({_comma(self._operand(f) for f in fields)})"
             case TupleGet(tuple=operand, index=index):
-                return f"{self._operand(operand)}.{index}"
+                return f"{self._operand(operand, tight=True)}.{index}"
             case Match(data=data, clauses=clauses):
                 lines = [f"match ({self._operand(data)}) {{"]
                 for i, c in enumerate(clauses):
@@ -199,11 +193,12 @@ class _Printer:
         return op.name if isinstance(op, OpRef | ConstructorRef) else self._operand(op, tight=True)
 
     def _operand(self, e: Expr, tight: bool = False) -> str:
+        """How a node appears inside another; `tight`: before `(…)` or `.k`, or after `!`."""
         match e:
             case Var():
                 return self._variable(e)
             case Constant(value=value):
-                return self._constant(value)
+                return f"({self._constant(value)})" if tight else self._constant(value)
             case GlobalVar(name=name):
                 return global_name(name)
             case OpRef(name=name) | ConstructorRef(name=name):
