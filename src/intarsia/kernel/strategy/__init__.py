@@ -45,14 +45,7 @@ class Lowered:
 
 Strategy = Callable[[Region, Target], Lowered | None]
 
-
-
-def _rows(region: Region, target: Target) -> Lowered | None:
-    found = rowwise(region, target)
-    return None if found is None else Lowered(found)
-
-
-STRATEGIES: list[Strategy] = [_rows]
+STRATEGIES: list[Strategy] = []
 
 
 def lower(
@@ -76,12 +69,19 @@ def lower(
     return replace(lowered, extra_constants=tuple(extra.values()))
 
 
+def _rows(region: Region, target: Target) -> Lowered | None:
+    found = rowwise(region, target)
+    return None if found is None else Lowered(found)
+
+
 def _register() -> None:
+    """The strategies in the order in which they are asked. Contractions are written in terms of the above."""
     from intarsia.kernel.strategy.composed import composed
     from intarsia.kernel.strategy.contraction import conv, depthwise, matmul
+    from intarsia.kernel.strategy.contraction.conv_transpose import conv_transpose
     from intarsia.kernel.strategy.pool import pool
 
-    STRATEGIES.extend([depthwise, conv, pool, matmul, composed])
+    STRATEGIES.extend([depthwise, conv, pool, matmul, _rows, composed])
 
 
 _register()
