@@ -10,6 +10,7 @@ Division and remainder are Python's (floor). A symbol is identified by its name 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from math import prod
 from typing import Union
 
@@ -19,21 +20,31 @@ Monomial = tuple[tuple["Atom", int], ...]  # sorted (atom, power) pairs; () is t
 class Atom:
     """An indivisible factor: kind is 'sym', 'floordiv', 'mod', 'min' or 'max'."""
 
-    __slots__ = ("kind", "name", "args", "_key", "_hash")
+    __slots__ = ("kind", "name", "args", "_hash", "_order")
 
     def __init__(self, kind: str, name: str = "", args: tuple[Dim, ...] = ()):
         self.kind, self.name, self.args = kind, name, args
-        self._key = (kind, name, tuple(a.key for a in args))
-        self._hash = hash(self._key)
+        self._hash = hash((kind, name, args))
+        self._order: str | None = None
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Atom) and self._hash == other._hash and self._key == other._key)
+        return self is other or (
+            isinstance(other, Atom)
+            and self._hash == other._hash
+            and self.kind == other.kind
+            and self.name == other.name
+            and self.args == other.args
+        )
 
     def __hash__(self) -> int:
         return self._hash
 
-    def __lt__(self, other: Atom) -> bool:
-        return self._key < other._key
+    @property
+    def order(self) -> str:
+        """What factors are sorted by: the same in every process."""
+        if self._order is None:
+            self._order = f"{self.kind} {self}"
+        return self._order
 
     def __str__(self) -> str:
         match self.kind:
@@ -51,18 +62,19 @@ class Atom:
 class Dim:
     """An integer expression. Build with `Symbol(name)`, `as_dim(int)`, Python operators, `dmin`, `dmax`."""
 
-    __slots__ = ("terms", "key", "_hash")
+    __slots__ = ("terms", "_hash", "_symbols")
 
-    def __init__(self, terms: Mapping[Monomial, int]):
-        kept = {m: c for m, c in terms.items() if c}
-        self.terms: dict[Monomial, int] = dict(sorted(kept.items(), key=_term_order)) if len(kept) > 1 else kept
-        self.key = tuple((tuple((a._key, p) for a, p in m), c) for m, c in self.terms.items())
-        self._hash = hash(self.key)
+    def __init__(self, terms: dict[Monomial, int]):
+        """terms: without zero coefficients; the dictionary becomes the Dim's own."""
+        self.terms = terms
+        self._hash: int | None = None
+        self._symbols: frozenset[str] | None = None
 
     # ---- what it is -------------------------------------------------------------------------------------------
     @property
     def is_const(self) -> bool:
-        return not self.terms or (len(self.terms) == 1 and () in self.terms)
+        terms = self.terms
+        return not terms or (len(terms) == 1 and () in terms)
 
     @property
     def value(self) -> int:
@@ -82,15 +94,16 @@ class Dim:
 
     def symbols(self) -> frozenset[str]:
         """Names of all symbols that occur."""
-        found: set[str] = set()
-        todo = [self]
-        while todo:
-            for monomial in todo.pop().terms:
+        if self._symbols is None:
+            found: set[str] = set()
+            for monomial in self.terms:
                 for atom, _ in monomial:
                     if atom.kind == "sym":
                         found.add(atom.name)
-                    todo.extend(atom.args)
-        return frozenset(found)
+                    for a in atom.args:
+                        found |= a.symbols()
+            self._symbols = frozenset(found)
+        return self._symbols
 
     def coefficient(self, name: str) -> Dim | None:
         """c where this is `c * name + rest` with `name` in neither c nor rest; None if not linear in `name`."""
@@ -103,14 +116,22 @@ class Dim:
                 if next(p for a, p in monomial if a.kind == "sym" and a.name == name) != 1:
                     return None
                 out[rest] = out.get(rest, 0) + c
-        return Dim(out)
+        return _dim(out)
 
     # ---- arithmetic -------------------------------------------------------------------------------------------
     def __add__(self, other: DimLike) -> Dim:
         other = as_dim(other)
+        if not other.terms:
+            return self
+        if not self.terms:
+            return other
         terms = dict(self.terms)
         for m, c in other.terms.items():
-            terms[m] = terms.get(m, 0) + c
+            total = terms.get(m, 0) + c
+            if total:
+                terms[m] = total
+            else:
+                del terms[m]
         return Dim(terms)
 
     def __neg__(self) -> Dim:
@@ -121,12 +142,17 @@ class Dim:
 
     def __mul__(self, other: DimLike) -> Dim:
         other = as_dim(other)
+        if other.is_const or self.is_const:
+            one, factor = (self, other.value) if other.is_const else (other, self.value)
+            if factor == 1:
+                return one
+            return Dim({m: c * factor for m, c in one.terms.items()}) if factor else as_dim(0)
         terms: dict[Monomial, int] = {}
         for m1, c1 in self.terms.items():
             for m2, c2 in other.terms.items():
                 m = _times(m1, m2)
                 terms[m] = terms.get(m, 0) + c1 * c2
-        return Dim(terms)
+        return _dim(terms)
 
     def __floordiv__(self, other: DimLike) -> Dim:
         other = as_dim(other)
@@ -195,10 +221,12 @@ class Dim:
     def __eq__(self, other: object) -> bool:
         if isinstance(other, int):
             return self.is_const and self.value == other
-        return self is other or (isinstance(other, Dim) and self._hash == other._hash and self.key == other.key)
+        return self is other or (isinstance(other, Dim) and self.terms == other.terms)
 
     def __hash__(self) -> int:
-        return hash(self.value) if self.is_const else self._hash
+        if self._hash is None:
+            self._hash = hash(self.value) if self.is_const else hash(frozenset(self.terms.items()))
+        return self._hash
 
     def __bool__(self) -> bool:
         raise TypeError(f"the truth of a symbolic dimension ({self}) is not known at compile time")
@@ -212,7 +240,7 @@ class Dim:
         if not self.terms:
             return "0"
         parts: list[str] = []
-        for monomial, c in self.terms.items():
+        for monomial, c in sorted(self.terms.items(), key=_term_order):
             factors = "*".join(str(a) if p == 1 else f"{a}^{p}" for a, p in monomial)
             text = str(abs(c)) if not monomial else factors if abs(c) == 1 else f"{abs(c)}*{factors}"
             parts.append(("-" if c < 0 else "") + text if not parts else (" - " if c < 0 else " + ") + text)
@@ -222,7 +250,7 @@ class Dim:
 
 
 DimLike = Union[Dim, int]
-_SMALL = {i: Dim({(): i}) for i in range(-64, 4097)}
+_SMALL = {i: Dim({(): i} if i else {}) for i in range(-64, 4097)}
 
 
 def as_dim(value: DimLike) -> Dim:
@@ -233,6 +261,7 @@ def as_dim(value: DimLike) -> Dim:
     return _SMALL[value] if -64 <= value <= 4096 else Dim({(): value})
 
 
+@lru_cache(1 << 16)
 def Symbol(name: str) -> Dim:  # noqa: N802 - reads as a constructor
     """The dimension that is one named symbol."""
     return _of_atom(Atom("sym", name))
@@ -263,9 +292,14 @@ def _group(d: Dim) -> str:
 
 
 # ---- canonical form ---------------------------------------------------------------------------------------------
+def _dim(terms: dict[Monomial, int]) -> Dim:
+    return Dim({m: c for m, c in terms.items() if c})
+
+
 def _term_order(item: tuple[Monomial, int]):
+    """Higher degrees first, then by name: how a polynomial is printed."""
     monomial = item[0]
-    return (-sum(p for _, p in monomial), tuple((a._key, p) for a, p in monomial))
+    return (-sum(p for _, p in monomial), tuple((a.order, p) for a, p in monomial))
 
 
 def _of_atom(atom: Atom) -> Dim:
@@ -288,7 +322,7 @@ def _times(m1: Monomial, m2: Monomial) -> Monomial:
     powers: dict[Atom, int] = dict(m1)
     for a, p in m2:
         powers[a] = powers.get(a, 0) + p
-    return tuple(sorted(powers.items(), key=lambda ap: ap[0]._key))
+    return tuple(sorted(powers.items(), key=lambda ap: ap[0].order))
 
 
 def _divide_exactly(a: Dim, b: Dim) -> Dim | None:
@@ -313,7 +347,7 @@ def _split_multiples(d: Dim, k: int) -> tuple[Dim, Dim]:
     """d == k * quotient + rest, with every coefficient of rest in 0 … k-1 (so floor division distributes)."""
     quotient = {m: c // k for m, c in d.terms.items()}
     rest = {m: c % k for m, c in d.terms.items()}
-    return Dim(quotient), Dim(rest)
+    return _dim(quotient), _dim(rest)
 
 
 def _subst_atom(atom: Atom, env: Mapping[str, DimLike]) -> Dim:
@@ -364,4 +398,4 @@ def _extremum(kind: str, pick: Callable, values: Iterable[DimLike]) -> Dim:
         rest.append(as_dim(pick(constants)))
     if len(rest) == 1:
         return rest[0]
-    return _of_atom(Atom(kind, args=tuple(sorted(rest, key=lambda d: repr(d.key)))))
+    return _of_atom(Atom(kind, args=tuple(sorted(rest, key=str))))
