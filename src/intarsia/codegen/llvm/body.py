@@ -90,6 +90,8 @@ class ExprEmitter:
                     raise CodegenError("CODE-001", f"{e.op} of {e.a.dtype} and {e.b.dtype}")
                 if e.op in COMPARE and (known := self.index_comparison(e)) is not None:
                     return known
+                if e.op == "add" and e.dtype in ("float32", "float64") and (fused := self.fused(e)) is not None:
+                    return fused
                 a = self.expr(e.a)
                 if e.op in ("and", "or") and a.const is not None and a.const == (e.op == "or"):
                     return a
@@ -101,6 +103,14 @@ class ExprEmitter:
             case LaneReduce():
                 return self.lane_reduce(e)
         raise CodegenError("CODE-001", f"{type(e).__name__} cannot stand inside a kernel")
+
+    def fused(self, e: Binary) -> Value | None:
+        """x + a * b by a multiply-add where the target has one (which rounds once); None if this is no such sum."""
+        for product, other in ((e.b, e.a), (e.a, e.b)):
+            if isinstance(product, Binary) and product.op == "mul" and id(product) not in self.memo:
+                x, a, b = self.expr(other), self.expr(product.a), self.expr(product.b)
+                return self.a.intrinsic("fmuladd", list(self.a.align(a, b, x)))
+        return None
 
     def index_values(self, index) -> dict[int, Value]:
         """The data-dependent ones among an access's indices, as int64."""

@@ -25,6 +25,9 @@ WORTH_SHARING = 8000  # nanoseconds of work below which a parallel loop runs on 
 SHARE = 4000  # nanoseconds of work that one thread should take at a time
 UNROLLED_CHUNKS = 8  # a vector loop of more chunks becomes a loop over chunks, unless it names registers
 ATTRIBUTES = "nounwind"
+# Nothing, but loads do not move across it. Instruction selection clusters loads that are near each other in memory, which
+# fetches operands of later steps of an unrolled register tile too early and makes it spill.
+FENCE = 'call void asm sideeffect "", ""()'
 
 
 def emit_kernel(kernel: Kernel, target: Target, symbol: str | None = None) -> str:
@@ -223,6 +226,8 @@ class _StmtEmitter(ExprEmitter):
             case "unroll":
                 for i in range(s.extent.value):
                     self.vars[s.var] = i
+                    if i and self.uses_registers(s.body):
+                        self.f.line(FENCE)
                     self.stmt(s.body)
                 self.vars.pop(s.var, None)
             case "vector":
