@@ -82,7 +82,7 @@ class Builder:
 
     def known(self, e: Expr, what: str) -> tuple[int, ...]:
         """Contents that must be known now, e.g. because they decide a rank."""
-        return known_ints(self.types, e, what)
+        return known_ints(self.types, e, what, self.span)
 
     def fixed(self, e: Expr | None, what: str) -> Expr | None:
         """An integer argument that operators want as a constant; None stays."""

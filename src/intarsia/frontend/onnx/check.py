@@ -13,7 +13,7 @@ from intarsia.support.errors import ModelError, UnsupportedError
 from intarsia.support.span import Span
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, NodeProto
+    from onnx import GraphProto, ModelProto, NodeProto
 
 _MAX_DEPTH = 64
 _SHOWN = 3  # node names per operator in messages
@@ -28,6 +28,7 @@ def check(source: Source, known: frozenset[str]) -> None:
     """
     model = source.model
     opsets = {o.domain or MAIN_DOMAIN: o.version for o in model.opset_import} or {MAIN_DOMAIN: 1}
+    _check_texts(model, source.name)
     _check_names(model.graph, source.name)
     gaps = _Gaps(source.name, known, {(f.domain or MAIN_DOMAIN, f.name) for f in model.functions})
     gaps.visit(model.graph.node, opsets)
@@ -35,6 +36,36 @@ def check(source: Source, known: frozenset[str]) -> None:
         own = {o.domain or MAIN_DOMAIN: o.version for o in f.opset_import} or opsets
         gaps.visit(f.node, own)
     gaps.report()
+
+
+# ---- texts ------------------------------------------------------------------------------------------------------
+def _check_texts(model: ModelProto, source: str) -> None:
+    """Names are text. (protobuf hands out bytes where a file holds something else.)"""
+    texts: list[object] = [o.domain for o in model.opset_import]
+    nodes: list[NodeProto] = []
+    graphs = [model.graph]
+    for f in model.functions:
+        texts += [f.name, f.domain, f.overload, *f.input, *f.output, *(o.domain for o in f.opset_import), *f.attribute]
+        nodes += f.node
+    while graphs or nodes:
+        if graphs:
+            g = graphs.pop()
+            nodes += g.node
+            for v in (*g.input, *g.output):
+                texts.append(v.name)
+                texts += [d.dim_param for d in v.type.tensor_type.shape.dim]
+            for t in g.initializer:
+                texts += [t.name, *(x for e in t.external_data for x in (e.key, e.value))]
+            continue
+        node = nodes.pop()
+        texts += [node.name, node.op_type, node.domain, node.overload, *node.input, *node.output]
+        for a in node.attribute:
+            texts += [a.name, a.ref_attr_name, *(x for e in a.t.external_data for x in (e.key, e.value))]
+        graphs.extend(subgraphs(node))
+    wrong = next((x for x in texts if not isinstance(x, str)), None)
+    if wrong is not None:
+        message = f"a name in the model is not text (UTF-8): {wrong!r:.60}; the file is damaged"
+        raise ModelError("ONNX-002", message, where=source, remedy="export the model to ONNX again, or fetch the file again")
 
 
 # ---- names ------------------------------------------------------------------------------------------------------

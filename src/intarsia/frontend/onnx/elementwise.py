@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from intarsia.frontend.onnx.builder import Builder
 from intarsia.frontend.onnx.node import Node, converts
-from intarsia.frontend.onnx.tensors import DTYPES, dtype_name
+from intarsia.frontend.onnx.tensors import DTYPES, dtype_name, dtype_words
 from intarsia.ir.expr import Expr
 
 _UNARY = {
@@ -140,7 +140,7 @@ def _clip(b: Builder, node: Node) -> Expr:
 
 def _cast_limit(node: Node) -> str | None:
     to = node.int("to", 1) if node.version >= 6 else 1
-    return None if to in DTYPES else f"element type {to}"
+    return None if to in DTYPES else f"the element type {dtype_words(to)}"
 
 
 @converts("Cast", needs=("cast",), limit=_cast_limit)

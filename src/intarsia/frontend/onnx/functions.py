@@ -25,8 +25,10 @@ _MAX_DEPTH = 64
 def inline(importer: Importer, body: FunctionProto, node: Node, scope: Scope) -> tuple[Expr | None, ...]:
     """The results of a function's body for a node's arguments and attributes."""
     key = f"{body.domain}:{body.name}:{body.overload}"
-    if len(scope.path) > _MAX_DEPTH or body in importer.model.functions and key in scope.inlining:
+    if key in scope.inlining and (node.domain, node.op, body.overload) in importer.local:
         raise ModelError("ONNX-019", f"the function {body.name} calls itself", where=node.where)
+    if len(scope.path) > _MAX_DEPTH:
+        raise ModelError("ONNX-019", f"functions and graphs are nested more than {_MAX_DEPTH} deep", where=node.where)
     opsets = {MAIN_DOMAIN: NEWEST_OPSET, **scope.opsets, **{o.domain or MAIN_DOMAIN: o.version for o in body.opset_import}}
     attributes = {a.name: a for a in body.attribute_proto} | _defaults(node) | dict(node.attributes)
     inner = Scope(

@@ -17,7 +17,7 @@ def _must_be_constant(node: Node, scales: Expr) -> None:
     if not isinstance(scales, Constant):
         raise UnsupportedError(
             "ONNX-023",
-            f"the scales of {node.op} must be known when the model is compiled, but the model computes them",
+            f"the scales of {node.op} must be known when the model is compiled, but they are computed or an input",
             where=node.where,
             remedy="export the model with constant scales, or with sizes, which may be computed",
         )

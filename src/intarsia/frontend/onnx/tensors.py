@@ -28,13 +28,18 @@ _MAX_ELEMENTS = 1 << 40
 _EXTERNAL = 1  # TensorProto.EXTERNAL
 
 
+def dtype_words(code: int) -> str:
+    """An element type by name, for messages."""
+    return DTYPES.get(code) or _FOREIGN.get(code) or f"number {code}"
+
+
 def dtype_name(code: int, where: str) -> str:
     """The Relay dtype of an ONNX element type; UnsupportedError ONNX-022 where there is none."""
     name = DTYPES.get(code)
     if name is None:
         raise UnsupportedError(
             "ONNX-022",
-            f"the element type {_FOREIGN.get(code, code)} is not supported",
+            f"the element type {dtype_words(code)} is not supported",
             where=where,
             remedy=f"convert the model to one of: {', '.join(DTYPES.values())}",
         )

@@ -17,6 +17,7 @@ from intarsia.ir.types import TensorType, TupleType, Type
 from intarsia.ir.visit import children
 from intarsia.op.entry import Arg, Site, get
 from intarsia.support.errors import UnsupportedError
+from intarsia.support.span import Span
 
 _KNOWN_ELEMENTS = 64
 
@@ -125,7 +126,7 @@ def join(a: Type, b: Type, differ: Callable[[], Dim]) -> Type | None:
     return None
 
 
-def known_ints(types: Types, e: Expr, what: str) -> tuple[int, ...]:
+def known_ints(types: Types, e: Expr, what: str, where: Span) -> tuple[int, ...]:
     """Contents of an integer tensor that must be constant, in a row; UnsupportedError ONNX-023 where they are not."""
     if isinstance(e, Constant):
         return tuple(int(v) for v in e.value.reshape(-1))
@@ -133,8 +134,8 @@ def known_ints(types: Types, e: Expr, what: str) -> tuple[int, ...]:
     if found is None or not all(as_dim(d).is_const for d in found.reshape(-1)):
         raise UnsupportedError(
             "ONNX-023",
-            f"{what} must be known when the model is compiled, but the model computes it",
-            where=str(e.span),
-            remedy="export the model with it as a constant",
+            f"{what} must be known when the model is compiled, but they are computed or an input",
+            where=str(where),
+            remedy="export the model with constants there",
         )
     return tuple(int(as_dim(d)) for d in found.reshape(-1))
