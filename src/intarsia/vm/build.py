@@ -11,6 +11,7 @@ from intarsia.codegen.llvm.pool import pool_ir
 from intarsia.kernel.target import Target
 from intarsia.vm.isa import KernelRef, Program
 from intarsia.vm.native import emit_program
+from intarsia.vm.trampoline import emit_trampoline
 
 
 def kernel_texts(program: Program, target: Target) -> tuple[Program, dict[str, str]]:
@@ -37,7 +38,12 @@ def build(
     progress: told the name of each object when it is ready, from any thread.
     """
     program, texts = kernel_texts(program, target)
-    modules = [*texts.items(), ("program", emit_program(program)), ("pool", pool_ir(target.triple))]
+    modules = [
+        *texts.items(),
+        ("program", emit_program(program)),
+        ("call", emit_trampoline(program.functions[0])),
+        ("pool", pool_ir(target.triple)),
+    ]
     return program, compile_objects(modules, target, progress=progress)
 
 

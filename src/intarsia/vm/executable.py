@@ -27,12 +27,16 @@ from intarsia.support.errors import ArtifactError, Error
 from intarsia.vm import container
 from intarsia.vm.interpreter import Interpreter, RunError, failure
 from intarsia.vm.isa import Program
-from intarsia.vm.support_ir import CONTEXT_BYTES, MESSAGE, OUT_OF_MEMORY, STACK_OVERFLOW, TENSOR_WORDS, A, B
+from intarsia.vm.support_ir import (
+    CONTEXT_BYTES, MESSAGE, OUT_OF_MEMORY, RESULTS, STACK_BYTES, STACK_OVERFLOW, TENSOR_WORDS, A, B,
+)  # fmt: skip
+from intarsia.vm.trampoline import SYMBOL as FASTCALL
+from intarsia.vm.trampoline import callable_at
 from intarsia.vm.verify import verify
 
 _SYMBOLS = (
     "intarsia_run", "intarsia_context_new", "intarsia_context_delete", "intarsia_drop", "intarsia_pool_create",
-    "intarsia_pool_destroy",
+    "intarsia_pool_destroy", FASTCALL,
 )  # fmt: skip
 
 
@@ -87,17 +91,13 @@ class Executable:
         return {s.name: r for s, r in zip(self.outputs, results)}
 
     def _results(self, values: Sequence[Any]) -> list[np.ndarray]:
-        arrays = []
-        for value, signature, dtype in zip(values, self.inputs, self._dtypes):
-            if type(value) is np.ndarray and value.dtype is dtype and value.ndim == len(signature.shape):
-                flags = value.flags
-                if flags.c_contiguous and flags.aligned:
-                    arrays.append(value)
-                    continue
-            arrays.append(as_dense(value, signature, dtype))
         self._calls += 1
         run = self._run or self._link()
-        return run(arrays)
+        return run(values)
+
+    def dense(self, values: Sequence[Any]) -> list[np.ndarray]:
+        """The values as dense arrays of the inputs' dtypes and ranks. Raises InputError CALL-003/004/007."""
+        return [as_dense(v, s, d) for v, s, d in zip(values, self.inputs, self._dtypes)]
 
     def _link(self) -> _Native | _Portable:
         """Machine code is linked at the first call: an executable for another processor can be made and saved."""
@@ -107,7 +107,7 @@ class Executable:
                     from intarsia.codegen.llvm.host import host_target
 
                     _admit(self.target, host_target())
-                self._run = _Native(self, self.threads) if self._native else _Portable(self.program)
+                self._run = _Native(self, self.threads) if self._native else _Portable(self)
             return self._run
 
     def stats(self) -> Statistics:
@@ -183,23 +183,24 @@ def _admit(target: Target, host: Target) -> None:
 class _Portable:
     """The interpreter behind the same interface."""
 
-    def __init__(self, program: Program):
-        self.interpreter = Interpreter(program)
+    def __init__(self, exe: Executable):
+        self.dense = exe.dense
+        self.interpreter = Interpreter(exe.program)
 
-    def __call__(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        return self.interpreter.run(arrays)
+    def __call__(self, values: Sequence[Any]) -> list[np.ndarray]:
+        return self.interpreter.run(self.dense(values))
 
 
 class _Context:
-    """Memory of one call in flight: the native context, and room for the arguments' and results' words."""
+    """Memory of one call in flight: the native context, and room for the results' words."""
 
-    __slots__ = ("address", "arguments", "results", "arguments_at", "results_at")
+    __slots__ = ("address", "results")
 
-    def __init__(self, address: int, arguments: int, results: int):
+    def __init__(self, address: int, results: int, stack: int):
         self.address = address
-        self.arguments = ctypes.create_string_buffer(max(1, arguments) * TENSOR_WORDS * 8)
         self.results = ctypes.create_string_buffer(max(1, results) * TENSOR_WORDS * 8)
-        self.arguments_at, self.results_at = ctypes.addressof(self.arguments), ctypes.addressof(self.results)
+        words = _words(address)
+        words[RESULTS], words[STACK_BYTES] = ctypes.addressof(self.results), stack
 
 
 class _Native:
@@ -207,67 +208,79 @@ class _Native:
 
     def __init__(self, exe: Executable, threads: int):
         entry = exe.program.functions[0]
-        self.messages = exe.program.messages
+        self.messages, self.dense = exe.program.messages, exe.dense
         self.library = library = Library(exe._objects, _SYMBOLS)
         self.constants = [aligned(c) for c in exe.program.constants]
         self.table = (ctypes.c_void_p * max(1, len(self.constants)))(*map(address, self.constants))
-        create = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int64)(library.address("intarsia_pool_create"))
-        self.pool = create(threads) if threads > 1 else None
-        self.call = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 3, ctypes.c_int64)(
-            library.address("intarsia_run")
-        )
-        self.new = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
-            library.address("intarsia_context_new")
-        )
-        self.drop = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(library.address("intarsia_drop"))
+        word, pointer = ctypes.c_int64, ctypes.c_void_p
+
+        def native(name: str, result: Any, *arguments: Any) -> Any:
+            return ctypes.CFUNCTYPE(result, *arguments)(library.address(name))
+
+        self.call = native("intarsia_run", ctypes.c_int32, pointer, pointer, pointer, word)
+        self.fast, self._definition = callable_at(library.address(FASTCALL))
+        self.new = native("intarsia_context_new", pointer, pointer, pointer)
+        self.drop = ctypes.PYFUNCTYPE(None, pointer)(library.address("intarsia_drop"))
         self.drop.library = library  # type: ignore[attr-defined]  # results may outlive the executable
-        delete = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(library.address("intarsia_context_delete"))
-        self.fill = [struct.Struct(f"={2 + s.rank}q").pack_into for s in entry.params]
+        self.pool = native("intarsia_pool_create", pointer, word)(threads) if threads > 1 else None
         self.read = [struct.Struct(f"={2 + s.rank}q").unpack_from for s in entry.results]
         self.dtypes = [numpy_dtype(s.dtype) for s in entry.results]
         self.typestr = ["<V2" if s.dtype == "bfloat16" else d.str for s, d in zip(entry.results, self.dtypes)]
         self.stack = _stack_budget()
         self.idle: list[_Context] = []
-        destroy = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(library.address("intarsia_pool_destroy"))
+        delete = native("intarsia_context_delete", None, pointer)
+        destroy = native("intarsia_pool_destroy", None, pointer)
         weakref.finalize(self, _delete_all, self.idle, delete, self.pool, destroy, library).atexit = False
 
-    def __call__(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def __call__(self, values: Sequence[Any]) -> list[np.ndarray]:
         try:
             context = self.idle.pop()
         except IndexError:
             context = self._context()
-        words, at = context.arguments, 0
-        for fill, array in zip(self.fill, arrays):
-            fill(words, at, address(array), 0, *array.shape)
-            at += TENSOR_WORDS * 8
-        code = self.call(context.address, context.arguments_at, context.results_at, self.stack)
-        if code:
-            error = self._error(context)
+        try:
+            code = self.fast(context.address, *values)
+            if code:
+                if code < 0:
+                    code = self._convert_and_call(context, values)
+                if code:
+                    raise self._error(context)
+            results, words, at = [], context.results, 0
+            for read, dtype, typestr in zip(self.read, self.dtypes, self.typestr):
+                data, owner, *shape = read(words, at)
+                at += TENSOR_WORDS * 8
+                array = np.asarray(Block(owner, self.drop, data, tuple(shape), typestr))
+                results.append(array if typestr != "<V2" else array.view(dtype))
+            return results
+        finally:
             self.idle.append(context)
-            raise error
-        results, words, at = [], context.results, 0
-        for read, dtype, typestr in zip(self.read, self.dtypes, self.typestr):
-            data, owner, *shape = read(words, at)
-            at += TENSOR_WORDS * 8
-            array = np.asarray(Block(owner, self.drop, data, tuple(shape), typestr))
-            results.append(array if typestr != "<V2" else array.view(dtype))
-        self.idle.append(context)
-        return results
+
+    def _convert_and_call(self, context: _Context, values: Sequence[Any]) -> int:
+        """The call for arguments that cannot be taken as they are."""
+        arrays = self.dense(values)
+        words = (ctypes.c_int64 * (TENSOR_WORDS * max(1, len(arrays))))()
+        for i, array in enumerate(arrays):
+            words[i * TENSOR_WORDS] = address(array)
+            words[i * TENSOR_WORDS + 2 : i * TENSOR_WORDS + 2 + array.ndim] = array.shape
+        return self.call(context.address, ctypes.addressof(words), ctypes.addressof(context.results), self.stack)
 
     def _context(self) -> _Context:
         address = self.new(self.pool, ctypes.addressof(self.table))
         if not address:
             raise MemoryError("no memory for another call")
-        return _Context(address, len(self.fill), len(self.read))
+        return _Context(address, len(self.read), self.stack)
 
     def _error(self, context: _Context) -> Error:
-        words = (ctypes.c_int64 * (CONTEXT_BYTES // 8)).from_address(context.address)
+        words = _words(context.address)
         message, a, b = words[MESSAGE], words[A], words[B]
         if message == STACK_OVERFLOW:
             return RunError("RUN-003", "the model recurses too deeply for the stack of this thread")
         if message == OUT_OF_MEMORY:
             return RunError("RUN-002", f"no memory for a tensor of {a & (1 << 64) - 1} bytes")
         return failure(self.messages[message], a, b)
+
+
+def _words(context: int) -> Any:
+    return (ctypes.c_int64 * (CONTEXT_BYTES // 8)).from_address(context)
 
 
 def _delete_all(idle: list[_Context], delete: Any, pool: int | None, destroy: Any, library: Library) -> None:

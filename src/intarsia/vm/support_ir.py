@@ -16,7 +16,7 @@ STACK_OVERFLOW = -1
 OUT_OF_MEMORY = -2
 _LISTS = 256
 CONTEXT_BYTES = 128 + 8 * _LISTS
-POOL, CHUNK, TOP, END, LIVE, STACK, MESSAGE, A, B, CONSTANTS = range(10)  # words of the context
+POOL, CHUNK, TOP, END, LIVE, STACK, MESSAGE, A, B, CONSTANTS, RESULTS, STACK_BYTES = range(12)  # words of the context
 TENSOR = "%tensor"
 TENSOR_WORDS = 10  # data, owner, eight dimensions
 

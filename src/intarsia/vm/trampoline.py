@@ -1,0 +1,147 @@
+"""A Python callable made of machine code: arguments through the buffer protocol, one crossing, no ctypes on the way.
+
+    code = call(context, array, …)         an int: what `intarsia_run` returns, or -1 if an argument does not fit as it is
+
+The function has CPython's METH_FASTCALL signature and uses its stable ABI only (3.11: PyObject_GetBuffer and kin). Each argument
+must export a dense, aligned buffer of the input's rank and element type; anything else is left to the slower path,
+which converts it or says what is wrong. The global lock is released while the model runs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+from intarsia.kernel.target import ITEMSIZE
+from intarsia.vm.isa import Function
+from intarsia.vm.support_ir import RESULTS, STACK_BYTES, TENSOR_WORDS
+
+SYMBOL = "intarsia_fastcall"
+_FASTCALL = 0x80
+_VIEW = 96  # bytes of a Py_buffer, and some
+_DENSE = 0x20 | 0x10 | 0x08 | 0x04  # PyBUF_C_CONTIGUOUS | PyBUF_FORMAT
+_FORMATS = {
+    "bool": "?", "int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I", "float16": "e",
+    "float32": "f", "float64": "d", "int64": "lq", "uint64": "LQ",
+}  # fmt: skip
+
+_DECLARATIONS = """
+declare i32 @PyObject_GetBuffer(ptr, ptr, i32)
+declare void @PyBuffer_Release(ptr)
+declare void @PyErr_Clear()
+declare ptr @PyLong_FromLong(i64)
+declare ptr @PyLong_AsVoidPtr(ptr)
+declare ptr @PyEval_SaveThread()
+declare void @PyEval_RestoreThread(ptr)
+"""
+
+
+def emit_trampoline(entry: Function) -> str:
+    """The module with the callable for a program's entry function."""
+    n = len(entry.params)
+    out = [
+        _DECLARATIONS,
+        "declare i32 @intarsia_run(ptr, ptr, ptr, i64)",
+        f"define ptr @{SYMBOL}(ptr %self, ptr %args, i64 %count) {{",
+        f"  %views = alloca [{max(n, 1) * _VIEW} x i8], align 16",
+        f"  %words = alloca [{max(n, 1) * TENSOR_WORDS} x i64], align 16",
+        f"  %wrong = icmp ne i64 %count, {n + 1}",
+        "  br i1 %wrong, label %undo0, label %get0",
+    ]
+    for i, spec in enumerate(entry.params):
+        out += _argument(i, spec.dtype, spec.rank)
+    out += [
+        f"get{n}:",
+        "  %first = load ptr, ptr %args",
+        "  %context = call ptr @PyLong_AsVoidPtr(ptr %first)",
+        f"  %resultsp = getelementptr i64, ptr %context, i64 {RESULTS}",
+        "  %results = load ptr, ptr %resultsp",
+        f"  %stackp = getelementptr i64, ptr %context, i64 {STACK_BYTES}",
+        "  %stack = load i64, ptr %stackp",
+        "  %thread = call ptr @PyEval_SaveThread()",
+        "  %code = call i32 @intarsia_run(ptr %context, ptr %words, ptr %results, i64 %stack)",
+        "  call void @PyEval_RestoreThread(ptr %thread)",
+    ]
+    out += [f"  call void @PyBuffer_Release(ptr %view{i})" for i in range(n)]
+    out += ["  %code64 = sext i32 %code to i64", "  %result = call ptr @PyLong_FromLong(i64 %code64)", "  ret ptr %result"]
+    for i in range(n, 0, -1):
+        out += [f"undo{i}:", f"  call void @PyBuffer_Release(ptr %view{i - 1})", f"  br label %undo{i - 1}"]
+    out += ["undo0:", "  %refused = call ptr @PyLong_FromLong(i64 -1)", "  ret ptr %refused", "}"]
+    return "\n".join(out) + "\n"
+
+
+def _argument(i: int, dtype: str, rank: int) -> list[str]:
+    """Buffer i into words i, or back through `undo`. Fields of Py_buffer: buf 0, ndim 36, format 40, shape 48."""
+    base = i * TENSOR_WORDS
+    out = [
+        f"get{i}:",
+        f"  %argp{i} = getelementptr ptr, ptr %args, i64 {i + 1}",
+        f"  %arg{i} = load ptr, ptr %argp{i}",
+        f"  %view{i} = getelementptr i8, ptr %views, i64 {i * _VIEW}",
+        f"  %got{i} = call i32 @PyObject_GetBuffer(ptr %arg{i}, ptr %view{i}, i32 {_DENSE})",
+        f"  %bad{i} = icmp ne i32 %got{i}, 0",
+        f"  br i1 %bad{i}, label %clear{i}, label %look{i}",
+        f"clear{i}:",
+        "  call void @PyErr_Clear()",
+        f"  br label %undo{i}",
+        f"look{i}:",
+        f"  %data{i} = load ptr, ptr %view{i}",
+        f"  %ndimp{i} = getelementptr i8, ptr %view{i}, i64 36",
+        f"  %ndim{i} = load i32, ptr %ndimp{i}",
+        f"  %rank{i} = icmp eq i32 %ndim{i}, {rank}",
+        f"  %formatp{i} = getelementptr i8, ptr %view{i}, i64 40",
+        f"  %format{i} = load ptr, ptr %formatp{i}",
+        f"  %letter{i} = load i8, ptr %format{i}",
+        f"  %endp{i} = getelementptr i8, ptr %format{i}, i64 1",
+        f"  %endc{i} = load i8, ptr %endp{i}",  # a format has at least its letter and the zero byte
+        f"  %end{i} = icmp eq i8 %endc{i}, 0",
+        f"  %bits{i} = ptrtoint ptr %data{i} to i64",
+        f"  %low{i} = and i64 %bits{i}, {ITEMSIZE[dtype] - 1}",
+        f"  %even{i} = icmp eq i64 %low{i}, 0",
+    ]
+    letters = [f"%is{i}.{k}" for k in range(len(_FORMATS.get(dtype, "")))]
+    for name, letter in zip(letters, _FORMATS.get(dtype, "")):
+        out.append(f"  {name} = icmp eq i8 %letter{i}, {ord(letter)}")
+    known = "false" if not letters else letters[0]
+    if len(letters) == 2:
+        out.append(f"  %either{i} = or i1 {letters[0]}, {letters[1]}")
+        known = f"%either{i}"
+    out += [
+        f"  %f1{i} = and i1 {known}, %end{i}",
+        f"  %f2{i} = and i1 %rank{i}, %even{i}",
+        f"  %fits{i} = and i1 %f1{i}, %f2{i}",
+        f"  br i1 %fits{i}, label %fill{i}, label %undo{i + 1}",
+        f"fill{i}:",
+        f"  %word{i} = getelementptr i64, ptr %words, i64 {base}",
+        f"  store ptr %data{i}, ptr %word{i}",
+        f"  %owner{i} = getelementptr i64, ptr %words, i64 {base + 1}",
+        f"  store ptr null, ptr %owner{i}",
+    ]
+    if rank:
+        out += [f"  %shapep{i} = getelementptr i8, ptr %view{i}, i64 48", f"  %shape{i} = load ptr, ptr %shapep{i}"]
+    for axis in range(rank):
+        out += [
+            f"  %from{i}.{axis} = getelementptr i64, ptr %shape{i}, i64 {axis}",
+            f"  %size{i}.{axis} = load i64, ptr %from{i}.{axis}",
+            f"  %to{i}.{axis} = getelementptr i64, ptr %words, i64 {base + 2 + axis}",
+            f"  store i64 %size{i}.{axis}, ptr %to{i}.{axis}",
+        ]
+    return [*out, f"  br label %get{i + 1}"]
+
+
+class _MethodDef(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    ]
+
+
+def callable_at(address: int) -> tuple[Callable[..., int], Any]:
+    """The Python function over machine code at an address, and what must live as long as it does."""
+    definition = _MethodDef(SYMBOL.encode(), address, _FASTCALL, None)
+    make = ctypes.pythonapi.PyCFunction_NewEx
+    make.restype, make.argtypes = ctypes.py_object, [ctypes.POINTER(_MethodDef), ctypes.c_void_p, ctypes.c_void_p]
+    return make(ctypes.byref(definition), None, None), definition
