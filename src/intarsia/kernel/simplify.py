@@ -128,7 +128,7 @@ def _multiples(a: Dim, b: Dim) -> tuple[Dim, Dim]:
     if b.is_const:
         if b.value <= 0:
             return as_dim(0), a
-        whole = Dim({m: c // b.value for m, c in a.terms.items()})
+        whole = Dim({m: q for m, c in a.terms.items() if (q := c // b.value)})
         return whole, a - whole * b
     whole = as_dim(0)
     for m, c in a.terms.items():
