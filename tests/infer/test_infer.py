@@ -31,7 +31,9 @@ def test_dimensions_flow_through_operators():
 
 def test_known_contents_flow_through_shape_arithmetic():
     text = "def @main(%x: Tensor[(n, 6), float32]) { reshape(%x, multiply(shape_of(%x), const([2, -1], int64))) }"
-    m, t = typed("def @main(%x: Tensor[(n, 6), float32]) { reshape(%x, add(shape_of(%x), const([0, 0], int64))) }")
+    m, t = typed(
+        "def @main(%x: Tensor[(n, 6), float32]) { reshape(%x, add(shape_of(%x), const([0, 0], int64))) }"
+    )
     assert str(t.type(m.main.body)) == "Tensor[(n, 6), float32]" and not t.checks
     assert [str(v) for v in t.value(m.main.body.args[1])] == ["n", "6"]
     with pytest.raises(Exception, match="TYPE-001"):
@@ -94,8 +96,10 @@ def test_a_call_binds_the_callees_symbols():
 
 
 def test_a_size_that_only_the_callee_knows_is_measured_by_the_caller():
-    m, t = typed("""def @f(%s: Tensor[(1,), int64]) -> Tensor[(q, 2*q), float32] { matmul(full(concatenate(%s, const([1], int64), axis=0), 1f), full(concatenate(const([1], int64), multiply(%s, const([2], int64)), axis=0), 1f)) }
+    m, t = (
+        typed("""def @f(%s: Tensor[(1,), int64]) -> Tensor[(q, 2*q), float32] { matmul(full(concatenate(%s, const([1], int64), axis=0), 1f), full(concatenate(const([1], int64), multiply(%s, const([2], int64)), axis=0), 1f)) }
     def @main(%s: Tensor[(1,), int64]) { @f(%s) }""")
+    )
     assert str(t.type(m.main.body)) == "Tensor[(f_1, 2*f_1), float32]"
     assert t.bindings(m.main.body) == {"f_1": Measured(0, 0)}
 
@@ -154,7 +158,10 @@ def test_an_annotation_of_a_let_may_name_a_size():
 
 def test_open_sizes_of_a_parameter_get_names():
     m, t = typed("def @main(%x: Tensor[(?, 3), float32], %y: (bool, Tensor[(?,), float32])) { %x }")
-    assert str(t.type(m.main.params[0])) == "Tensor[(x_1, 3), float32]" and t.symbols("main") == {"x_1", "y_1"}
+    assert str(t.type(m.main.params[0])) == "Tensor[(x_1, 3), float32]" and t.symbols("main") == {
+        "x_1",
+        "y_1",
+    }
     assert t.origin("y_1") == "a dimension of parameter %y of @main"
 
 
@@ -196,4 +203,6 @@ def test_deep_nesting_of_branches_and_functions_needs_no_python_stack():
 
 def test_numpy_values_are_exact_for_wide_integers():
     m, t = typed("def @main() { const([9223372036854775807, -1], int64) }")
-    assert [v.value for v in t.value(m.main.body)] == [2**63 - 1, -1] and isinstance(t.value(m.main.body), np.ndarray)
+    assert [v.value for v in t.value(m.main.body)] == [2**63 - 1, -1] and isinstance(
+        t.value(m.main.body), np.ndarray
+    )

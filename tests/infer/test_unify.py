@@ -76,7 +76,11 @@ def test_a_polymorphic_function_is_instantiated():
 
 
 def test_a_join_keeps_what_is_equal():
-    joined = join(TupleType((tensor((N, 2)), boxed(tensor((2,))))), TupleType((tensor((M, 2)), boxed(tensor((4,))))), lambda a, b: Q)
+    joined = join(
+        TupleType((tensor((N, 2)), boxed(tensor((2,))))),
+        TupleType((tensor((M, 2)), boxed(tensor((4,))))),
+        lambda a, b: Q,
+    )
     assert joined == TupleType((tensor((Q, 2)), boxed(tensor((ANY,)))))
 
 

@@ -154,7 +154,9 @@ def test_arguments_that_do_not_fit_are_refused(args, expected):
 def test_compound_sizes_are_solved_and_checked_at_entry():
     text = "def @main(%x: Tensor[(2*m + 1, m), float32]) { dims(values=(m,)) }"
     assert run(text, f32(7, 3)).tolist() == [3]
-    assert message(text, f32(6, 3)).startswith("CALL-002: dimension 0 of %x must be 2*m + 1 = 7, but it is 6\n    m = 3 is")
+    assert message(text, f32(6, 3)).startswith(
+        "CALL-002: dimension 0 of %x must be 2*m + 1 = 7, but it is 6\n    m = 3 is"
+    )
     alone = "def @main(%x: Tensor[(2*m + 1,), float32]) { dims(values=(m,)) }"
     assert run(alone, f32(9)).tolist() == [4]
     assert message(alone, f32(0)).startswith("CALL-003: a size of 0 makes m negative")
@@ -163,7 +165,9 @@ def test_compound_sizes_are_solved_and_checked_at_entry():
 def test_a_size_check_of_a_call_names_the_caller():
     text = """def @f(%a: Tensor[(k,), float32], %b: Tensor[(k,), float32]) { add(%a, %b) }
     def @main(%x: Tensor[(n,), float32], %y: Tensor[(m,), float32]) { @f(%x, %y) }"""
-    assert message(text, f32(2), f32(3)).startswith("CALL-004: the call of @f: m == n does not hold: 3 and 2\n    m = 3 is dim")
+    assert message(text, f32(2), f32(3)).startswith(
+        "CALL-004: the call of @f: m == n does not hold: 3 and 2\n    m = 3 is dim"
+    )
 
 
 def test_nested_tuples_go_in_and_out():

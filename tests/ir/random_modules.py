@@ -21,7 +21,11 @@ SYMBOLS = [Symbol(s) for s in ("n", "m", "batch size", "min", "True", "?")]
 def _dim(draw):
     a, b = draw(st.sampled_from(SYMBOLS)), draw(st.sampled_from(SYMBOLS[:5]))
     k = draw(st.integers(-3, 9))
-    return draw(st.sampled_from([a, a + k, k * a * b - b, a // 3, (a + 1) % 4, dmin(a, b + k), dmax(a * a, 2), a * 0 + k]))
+    return draw(
+        st.sampled_from(
+            [a, a + k, k * a * b - b, a // 3, (a + 1) % 4, dmin(a, b + k), dmax(a * a, 2), a * 0 + k]
+        )
+    )
 
 
 def _type(draw, depth=2):
@@ -40,7 +44,9 @@ def _type(draw, depth=2):
 def _constant(draw):
     shape = draw(st.sampled_from([(), (1,), (3,), (2, 3), (0, 2), (1, 1, 1), (65,)]))
     dtype = numpy_dtype(draw(st.sampled_from(DTYPES)))
-    bits = np.random.default_rng(draw(st.integers(0, 99))).integers(0, 255, int(np.prod(shape)) * dtype.itemsize, np.uint8)
+    bits = np.random.default_rng(draw(st.integers(0, 99))).integers(
+        0, 255, int(np.prod(shape)) * dtype.itemsize, np.uint8
+    )
     values = (bits & 1).view(bool) if dtype == bool else bits.view(dtype)
     return Constant(values.reshape(shape).copy())
 
@@ -54,7 +60,10 @@ def _attr(draw, depth=2):
 
 
 def _attrs(draw):
-    return {k: _attr(draw) for k in draw(st.sets(st.sampled_from(["axis", "type", "mode", "in", "shape"]), max_size=2))}
+    return {
+        k: _attr(draw)
+        for k in draw(st.sets(st.sampled_from(["axis", "type", "mode", "in", "shape"]), max_size=2))
+    }
 
 
 def _var(draw):
@@ -91,7 +100,11 @@ def _node(draw, pick, scope, depth):
         case 2:
             return TupleGet(pick(), draw(st.integers(0, 3)))
         case 3:
-            op = draw(st.sampled_from([GlobalVar("main"), GlobalVar("odd name"), ConstructorRef("Cons"), OpRef("add")]))
+            op = draw(
+                st.sampled_from(
+                    [GlobalVar("main"), GlobalVar("odd name"), ConstructorRef("Cons"), OpRef("add")]
+                )
+            )
             return Call(op, (pick(), pick()), _attrs(draw))
         case 4:
             return Call(pick(), (pick(),))
@@ -102,7 +115,10 @@ def _node(draw, pick, scope, depth):
         case 9:
             a, b = _var(draw), _var(draw)
             clauses = (
-                Clause(PConstructor("Cons", (PVar(a), PTuple((PVar(b), Wildcard())))), _body(draw, [*scope, a, b], depth - 1)),
+                Clause(
+                    PConstructor("Cons", (PVar(a), PTuple((PVar(b), Wildcard())))),
+                    _body(draw, [*scope, a, b], depth - 1),
+                ),
                 Clause(PConstructor("Nil"), _body(draw, scope, depth - 1)),
                 Clause(Wildcard(), pick()),
             )
@@ -132,5 +148,3 @@ def modules(draw):
     m = IRModule(functions, {"List": LIST}, input_names=("a b",), output_names=("y",))
     m.bounds.known.update({"n": (1, 512), "batch size": (0, float("inf"))})
     return Drawn(m)
-
-

@@ -61,7 +61,12 @@ def test_attributes_are_compared_with_their_types(a, b, equal):
 
 
 def test_constants_are_compared_bit_by_bit():
-    for a, b, equal in [([1.0], [1.0], True), ([0.0], [-0.0], False), ([np.nan], [np.nan], True), ([[1.0]], [1.0], False)]:
+    for a, b, equal in [
+        ([1.0], [1.0], True),
+        ([0.0], [-0.0], False),
+        ([np.nan], [np.nan], True),
+        ([[1.0]], [1.0], False),
+    ]:
         assert same(Constant(np.array(a, np.float32)), Constant(np.array(b, np.float32))) == equal
     assert not same(Constant(np.array([1, 2])), Constant(np.array([1.0, 2.0])))
 

@@ -14,11 +14,16 @@ from intarsia.support.errors import ModelError
 from tests.ir.random_modules import Drawn, modules
 
 
-
 def _shared_with_a_function() -> IRModule:
     x, f = Var("x"), Var("f")
     both = call("exp", x)
-    return IRModule({"main": Function((x,), Let(f, Function((), call("add", both, Call(f, ()))), call("add", both, TupleGet(f, 1))))})
+    return IRModule(
+        {
+            "main": Function(
+                (x,), Let(f, Function((), call("add", both, Call(f, ()))), call("add", both, TupleGet(f, 1)))
+            )
+        }
+    )
 
 
 X = Var("x")
@@ -64,9 +69,13 @@ def @main(%x: Tensor[(n, 2*m + 1, (n // 4)), float32], %"input.1": (bool, float3
 def test_the_printed_form_is_stable():
     text = print_module(parse(EXAMPLE))
     assert text == print_module(parse(text))
-    assert 'nn.conv(%x, const([[1.0, 2.0], [3.0, -4.5]], float32), eps=1e-05, name="a \\"b\\"", padding=(n, -1)' in text
-    assert text.replace(text[text.index("%0 ="):text.index("  (exp")], "") == EXAMPLE.replace(
-        EXAMPLE[EXAMPLE.index("%0 ="):EXAMPLE.index("  (exp")], "")
+    assert (
+        'nn.conv(%x, const([[1.0, 2.0], [3.0, -4.5]], float32), eps=1e-05, name="a \\"b\\"", padding=(n, -1)'
+        in text
+    )
+    assert text.replace(text[text.index("%0 =") : text.index("  (exp")], "") == EXAMPLE.replace(
+        EXAMPLE[EXAMPLE.index("%0 =") : EXAMPLE.index("  (exp")], ""
+    )
 
 
 @pytest.mark.parametrize(
@@ -196,7 +205,9 @@ def test_long_programs_need_no_python_stack():
         assert structural_equal(parse(print_module(m)), m)
 
 
-@pytest.mark.parametrize("text", ["(5).0", "(-5i8).1", "(!%x).0", "!%x.0", "%x(%x)(%x).1.2", "(%x := %x).0", "(fn() { %x })()"])
+@pytest.mark.parametrize(
+    "text", ["(5).0", "(-5i8).1", "(!%x).0", "!%x.0", "%x(%x)(%x).1.2", "(%x := %x).0", "(fn() { %x })()"]
+)
 def test_postfix_operators_bind_tightest(text):
     e = parse_expr(text, variables={"x": X})
     assert structural_equal(parse_expr(print_expr(e), variables={"x": X}), e)

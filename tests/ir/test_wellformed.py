@@ -28,7 +28,10 @@ def test_a_parameter_may_be_used_anywhere_below_its_function():
 
 def test_a_free_variable_is_an_error_that_names_its_user():
     user = call("exp", Var("free"), span=Span("m", "conv1"))
-    fails(module(Tuple((X, user))), "IR-001: %free is used where it is not bound\n  at  node 'conv1' in m, in @main")
+    fails(
+        module(Tuple((X, user))),
+        "IR-001: %free is used where it is not bound\n  at  node 'conv1' in m, in @main",
+    )
 
 
 def test_a_let_variable_is_not_bound_outside_its_body():
@@ -87,7 +90,10 @@ def test_malformed_nodes_are_errors():
     fails(module(Match(X, ())), "IR-005")
     fails(module(TupleGet(X, -1)), "IR-005")
     c = Constructor("C", (), 0)
-    fails(IRModule({}, {"A": ADT("A", (), (c,)), "B": ADT("B", (), (c,))}), "IR-006: the constructor C belongs to both")
+    fails(
+        IRModule({}, {"A": ADT("A", (), (c,)), "B": ADT("B", (), (c,))}),
+        "IR-006: the constructor C belongs to both",
+    )
 
 
 def test_deep_lets_and_chains_are_quick():

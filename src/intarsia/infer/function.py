@@ -6,15 +6,17 @@ An equality learnt from a run-time check holds from there to the end of the scop
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from functools import cache
 
 import numpy as np
 
 from intarsia.dim import Bounds, Dim, Symbol, as_dim
-from intarsia.infer.typing import Origin, Typing, Value, type_symbols
+from intarsia.infer.contents import attr_dims, known_contents, map_attr, map_contents, same_contents
+from intarsia.infer.context import Context, Names, at_place, count_of, identifier, known_span, listed
+from intarsia.infer.typing import Typing, type_symbols
 from intarsia.infer.unify import (
-    ANY, FLEXIBLE, Equalities, Hole, Mismatch, Pairs, freeze, has_hole, instantiate, join, map_type, relate, resolve, solve,
+    ANY, Hole, Mismatch, Pairs, freeze, has_hole, instantiate, join, map_type, relate, resolve, map_top, named_leaves, with_sizes,
 )  # fmt: skip
 from intarsia.ir.expr import (
     Attr, Call, Constant, ConstructorRef, Expr, Function, GlobalVar, If, Let, Match, OpRef, RefNew, RefRead, RefWrite,
@@ -24,50 +26,33 @@ from intarsia.ir.module import IRModule
 from intarsia.ir.pattern import Pattern, PConstructor, PTuple, PVar
 from intarsia.ir.scopes import Scope, Scopes
 from intarsia.ir.types import ADTType, FuncType, RefType, TensorType, TupleType, Type, TypeVar
-from intarsia.op.entry import Arg, Check, Item, Measured, Site, get
+from intarsia.op.entry import Arg, Item, Measured, Site, get
 from intarsia.support.errors import TypeCheckError
-from intarsia.support.span import UNKNOWN, Span
+from intarsia.support.span import Span
 
 Steps = Generator["Steps", None, None]
 _UNIT = TupleType(())
 _KNOWN_ELEMENTS = 64  # integer constants up to this size are known contents
 
 
-class Names:
-    """Fresh symbol names, different from every name in the program."""
-
-    def __init__(self, taken: Iterable[str]):
-        self._taken = set(taken)
-        self._count: dict[str, int] = {}
-
-    def fresh(self, hint: str) -> str:
-        while True:
-            self._count[hint] = self._count.get(hint, 0) + 1
-            name = f"{hint}_{self._count[hint]}"
-            if name not in self._taken:
-                return name
-
-
-class FunctionTyper:
+class FunctionTyper(Context):
     """Types the body of one global function into a `Typing` that is shared by the module."""
 
-    def __init__(self, module: IRModule, name: str, typing: Typing, names: Names, signatures: Mapping[str, FuncType]):
-        self.module, self.name, self.typing, self.names, self.signatures = module, name, typing, names, signatures
-        self.types, self.values = typing._types, typing._values
-        self.equal = Equalities()
-        self.global_types = {id(s) for s in signatures.values()}
+    def __init__(
+        self, module: IRModule, name: str, typing: Typing, names: Names, signatures: Mapping[str, FuncType]
+    ):
+        super().__init__(module, name, typing, names, signatures)
         self.bounds = Bounds(module.bounds.known if name == "main" else None)
-        self.scope: set[str] = set()
-        self.scope_order: list[str] = []
         self.pending: list[Call] = []
-        self.holed: list[int] = []
         self.scopes: Scopes = typing.scopes(name)
         self.direct: set[int] = set()
         self.called: dict[int, int] = {}  # how often an operator's name stands where it is called
         self.lets = typing.lets
         self.lets_of: dict[int, list[Let]] = {}  # by the value they bind
         self.passed: dict[int, Expr] = {}  # what a closure's parameter stands for, in the one call of it
-        self.annotated: dict[int, list[Let]] = {}  # lets whose annotation may name sizes, by the value they bind
+        self.annotated: dict[
+            int, list[Let]
+        ] = {}  # lets whose annotation may name sizes, by the value they bind
         self.latent: set[str] = set()  # symbols that no parameter's size determines
 
     # ---- functions --------------------------------------------------------------------------------------------
@@ -107,7 +92,11 @@ class FunctionTyper:
                 t = self.types[id(args[i])]
                 self._set_value(p, self.values.get(id(args[i])))
             elif f is self.module.functions[self.name]:
-                self._fail("TYPE-006", f"parameter %{p.name} of @{self.name} needs a type", _known_span(p.span, f.span))
+                self._fail(
+                    "TYPE-006",
+                    f"parameter %{p.name} of @{self.name} needs a type",
+                    known_span(p.span, f.span),
+                )
             else:
                 t = Hole()
             self._set(p, t)
@@ -118,7 +107,7 @@ class FunctionTyper:
             checks = self._fit(f.result, result, f"the result of {self._called(f)}", f.span, free=True)
             if checks:
                 self._state(f, checks)
-            result = _with_sizes(f.result, result)
+            result = with_sizes(f.result, result)
         self.equal.env = env
         self._leave(mark)
         self._set(f, FuncType(params, result, f.type_params))
@@ -131,10 +120,12 @@ class FunctionTyper:
         where = f"of parameter %{p.name} of {self._called(None)}"
 
         def open_any(d: Dim) -> Dim:
-            return Symbol(self._new_symbol(f"{_identifier(p.name)}", f"a dimension {where}")) if d == ANY else d
+            return (
+                Symbol(self._new_symbol(f"{identifier(p.name)}", f"a dimension {where}")) if d == ANY else d
+            )
 
-        t = _map_top(t, lambda d, leaf, axis: open_any(d))
-        for path, tensor in _leaves(t):
+        t = map_top(t, lambda d, leaf, axis: open_any(d))
+        for path, tensor in named_leaves(t):
             for axis, d in enumerate(tensor.shape):
                 for s in sorted(d.symbols() - self.scope):
                     self._enter(s, f"dimension {axis} {where}{path}")
@@ -157,7 +148,7 @@ class FunctionTyper:
                 case Constant(value=value):
                     types[id(node)] = TensorType(tuple(as_dim(d) for d in value.shape), value.dtype.name)
                     if value.size <= _KNOWN_ELEMENTS and value.dtype.kind in "iub":
-                        self.values[id(node)] = _known(value)
+                        self.values[id(node)] = known_contents(value)
                 case Call(op=OpRef()):
                     self._operator(node)
                 case Call():
@@ -188,15 +179,23 @@ class FunctionTyper:
                 case RefNew(value=value):
                     self._set(node, RefType(types[id(value)]))
                 case RefRead(ref=ref):
-                    self._set(node, self._open(node, self._ref(ref, node.span), "the contents of a reference"))
+                    self._set(
+                        node, self._open(node, self._ref(ref, node.span), "the contents of a reference")
+                    )
                 case RefWrite(ref=ref, value=value):
-                    checks = self._fit(self._ref(ref, node.span), types[id(value)], "a write to a reference", node.span)
+                    checks = self._fit(
+                        self._ref(ref, node.span), types[id(value)], "a write to a reference", node.span
+                    )
                     self._state(node, checks)
                     types[id(node)] = _UNIT
                 case OpRef(name=name):  # typed at its calls
                     if self.scopes.uses[id(node)] != self.called.get(id(node), 0):
-                        self._fail("TYPE-006", f"the operator {name} is used as a value", node.span,
-                                   f"write a function: fn (%x) {{ {name}(%x) }}")
+                        self._fail(
+                            "TYPE-006",
+                            f"the operator {name} is used as a value",
+                            node.span,
+                            f"write a function: fn (%x) {{ {name}(%x) }}",
+                        )
 
             if id(node) in annotated:
                 for let in annotated[id(node)]:
@@ -212,7 +211,11 @@ class FunctionTyper:
         if isinstance(cond, Hole):
             cond.type = cond = TensorType((), "bool")
         if cond != TensorType((), "bool"):
-            self._fail("TYPE-012", f"the condition of an if must be a rank-0 bool, not {cond}", _known_span(node.span, node.cond.span))
+            self._fail(
+                "TYPE-012",
+                f"the condition of an if must be a rank-0 bool, not {cond}",
+                known_span(node.span, node.cond.span),
+            )
         yield self._arm(node, 1)
         yield self._arm(node, 2)
         arms = [("the first branch", node.then), ("the second branch", node.orelse)]
@@ -228,7 +231,12 @@ class FunctionTyper:
             yield self._arm(node, i + 1)
         missing = missing_pattern(self.module, [c.pattern for c in node.clauses])
         if missing is not None:
-            self._fail("TYPE-009", f"the match has no clause for {missing}", node.span, "add a clause for it, or for _")
+            self._fail(
+                "TYPE-009",
+                f"the match has no clause for {missing}",
+                node.span,
+                "add a clause for it, or for _",
+            )
         arms = [(f"clause {i + 1}", c.body) for i, c in enumerate(node.clauses)]
         self._join(node, arms, "the clauses of a match")
 
@@ -240,9 +248,13 @@ class FunctionTyper:
             try:
                 t = join(t, o, lambda _a, _b: ANY)
             except Mismatch as m:
-                self._fail("TYPE-005", f"{what} have different types: {m.detail}\n    {first}: {t}{_at(body.span)}\n"
-                           f"    {name}: {o}{_at(other.span)}", node.span)
-            value = value if _same_value(value, self.values.get(id(other))) else None
+                self._fail(
+                    "TYPE-005",
+                    f"{what} have different types: {m.detail}\n    {first}: {t}{at_place(body.span)}\n"
+                    f"    {name}: {o}{at_place(other.span)}",
+                    node.span,
+                )
+            value = value if same_contents(value, self.values.get(id(other))) else None
         self._set(node, self._open(node, t, what))
         self._set_value(node, value)
 
@@ -262,7 +274,11 @@ class FunctionTyper:
 
     def _bind_let(self, let: Let) -> None:
         """The value's type for the variable; what an annotation or an earlier use asks for becomes checks of the value."""
-        t, what, span = self.types[id(let.value)], f"the value of %{let.var.name}", _known_span(let.var.span, let.span)
+        t, what, span = (
+            self.types[id(let.value)],
+            f"the value of %{let.var.name}",
+            known_span(let.var.span, let.span),
+        )
         used = self.types.get(id(let.var))
         if used is not None and used is not t:
             self._state(let.value, self._fit(used, t, what, span))
@@ -280,12 +296,18 @@ class FunctionTyper:
     def _projection(self, node: TupleGet) -> None:
         t = resolve(self.types[id(node.tuple)])
         if isinstance(t, Hole):
-            self._fail("TYPE-006", f"the type of the tuple whose field {node.index} is taken is not known here", node.span,
-                       "give the parameter it comes from a type")
+            self._fail(
+                "TYPE-006",
+                f"the type of the tuple whose field {node.index} is taken is not known here",
+                node.span,
+                "give the parameter it comes from a type",
+            )
         if not isinstance(t, TupleType):
             self._fail("TYPE-010", f"field {node.index} is taken of a {t}, which is not a tuple", node.span)
         if not 0 <= node.index < len(t.fields):
-            self._fail("TYPE-010", f"field {node.index} of a tuple with {len(t.fields)} fields: {t}", node.span)
+            self._fail(
+                "TYPE-010", f"field {node.index} of a tuple with {len(t.fields)} fields: {t}", node.span
+            )
         self._set(node, t.fields[node.index])
         value = self.values.get(id(node.tuple))
         if isinstance(value, tuple):
@@ -318,11 +340,19 @@ class FunctionTyper:
         made: list[str] = []
 
         def fresh(hint: str) -> str:
-            made.append(self._new_symbol(hint, f"made by {op.name}{_at(call.span)}"))
+            made.append(self._new_symbol(hint, f"made by {op.name}{at_place(call.span)}"))
             return made[-1]
 
         try:
-            site = Site(op, args, attrs, span=call.span, bounds=self.bounds, canonical=self.equal.canonical, fresh_name=fresh)
+            site = Site(
+                op,
+                args,
+                attrs,
+                span=call.span,
+                bounds=self.bounds,
+                canonical=self.equal.canonical,
+                fresh_name=fresh,
+            )
             result = op.rule(site)
             contents = op.value(site) if op.value is not None else None
         except TypeCheckError as e:
@@ -348,7 +378,7 @@ class FunctionTyper:
         if env:
             t = self._canonical(t)
             if isinstance(value, np.ndarray):
-                value = _map_value(value, self.equal.canonical)
+                value = map_contents(value, self.equal.canonical)
         return Arg(t, value if isinstance(value, np.ndarray) else None, self._constant(a))
 
     def _constant(self, a: Expr) -> np.ndarray | None:
@@ -365,13 +395,17 @@ class FunctionTyper:
         """Attributes with their dimensions in canonical form; symbols that are not in scope are errors."""
         changed: dict[str, Attr] = {}
         for key, attr in call.attrs.items():
-            for d in _attr_dims(attr):
+            for d in attr_dims(attr):
                 unknown = sorted(d.symbols() - self.scope)
                 if unknown:
-                    self._fail("TYPE-011", f"the symbol {unknown[0]} in attribute {key} is not bound here", call.span,
-                               "use symbols of the parameters' types")
+                    self._fail(
+                        "TYPE-011",
+                        f"the symbol {unknown[0]} in attribute {key} is not bound here",
+                        call.span,
+                        "use symbols of the parameters' types",
+                    )
                 if self.equal.env or d.is_const:
-                    changed[key] = _map_attr(attr, self.equal.canonical)
+                    changed[key] = map_attr(attr, self.equal.canonical)
         return {**call.attrs, **changed} if changed else call.attrs
 
     def _remember_items(self, call: Call, site: Site) -> None:
@@ -401,32 +435,36 @@ class FunctionTyper:
             self._fail("TYPE-010", f"a {callee} is called", call.span)
         what = f"the call of {self._called(call.op)}"
         if len(args) != len(callee.args):
-            self._fail("TYPE-004", f"{what} has {_count(len(args), 'argument')} where {len(callee.args)} are needed", call.span)
+            self._fail(
+                "TYPE-004",
+                f"{what} has {count_of(len(args), 'argument')} where {len(callee.args)} are needed",
+                call.span,
+            )
         wanted = self._flexible(callee)
         if callee.type_params:
             variables: dict[TypeVar, Type] = {v: Hole() for v in callee.type_params}
-            wanted = FuncType(tuple(instantiate(a, variables) for a in wanted.args), instantiate(wanted.result, variables))
+            wanted = FuncType(
+                tuple(instantiate(a, variables) for a in wanted.args), instantiate(wanted.result, variables)
+            )
         pairs: Pairs = []
         for i, (e, a) in enumerate(zip(wanted.args, args)):
             try:
                 relate(e, self._flexible_function(a), pairs)
             except Mismatch as m:
-                self._mismatch(m, callee.args[i], a, f"argument {i + 1} of {what}", _known_span(call.args[i].span, call.span), call.span)
-        env, checks = self._settle(pairs, what, call.span, lambda: _listed(callee.args, args))
+                self._mismatch(
+                    m,
+                    callee.args[i],
+                    a,
+                    f"argument {i + 1} of {what}",
+                    known_span(call.args[i].span, call.span),
+                    call.span,
+                )
+        env, checks = self._settle(pairs, what, call.span, lambda: listed(callee.args, args))
         self._state(call, checks)
-        result = self._open(call, map_type(wanted.result, lambda d: d.subst(env)) if env else wanted.result, what)
+        result = self._open(
+            call, map_type(wanted.result, lambda d: d.subst(env)) if env else wanted.result, what
+        )
         self._set(call, self._canonical(result))
-
-    def _flexible(self, f: FuncType) -> FuncType:
-        """A function's type with the symbols that it binds itself renamed to flexible ones."""
-        own = type_symbols(map_type(f, lambda d: d)) - {"?"}
-        if id(f) not in self.global_types:  # a global function binds all of its symbols, whatever their names
-            own -= self.scope
-        return map_type(f, _renamer(own)) if own else f  # type: ignore[return-value]
-
-    def _flexible_function(self, t: Type) -> Type:
-        inner = resolve(t)
-        return self._flexible(inner) if isinstance(inner, FuncType) else t
 
     def _constructor(self, name: str, span: Span) -> tuple[FuncType, ADTType]:
         found = self.module.constructor(name)
@@ -455,12 +493,18 @@ class FunctionTyper:
                     if isinstance(tuple_type, Hole):
                         tuple_type.type = tuple_type = TupleType(tuple(Hole() for _ in fields))
                     if not isinstance(tuple_type, TupleType) or len(tuple_type.fields) != len(fields):
-                        self._fail("TYPE-008", f"a pattern of {len(fields)} fields cannot match a {tuple_type}", span)
+                        self._fail(
+                            "TYPE-008", f"a pattern of {len(fields)} fields cannot match a {tuple_type}", span
+                        )
                     todo += zip(fields, tuple_type.fields)
                 case PConstructor(constructor=name, fields=fields):
                     f, adt = self._constructor(name, span)
                     if len(f.args) != len(fields):
-                        self._fail("TYPE-008", f"{name} has {_count(len(f.args), 'field')}, the pattern {len(fields)}", span)
+                        self._fail(
+                            "TYPE-008",
+                            f"{name} has {count_of(len(f.args), 'field')}, the pattern {len(fields)}",
+                            span,
+                        )
                     self._fit(t, adt, f"the pattern {name}", span)
                     actual = resolve(t)
                     if isinstance(actual, ADTType):
@@ -473,109 +517,10 @@ class FunctionTyper:
 
     def _measure_latent(self, var: Var, t: Type) -> None:
         """A symbol that occurs only inside an ADT's type gets its value where an element is taken out."""
-        for leaf, (_, tensor) in enumerate(_leaves(t)):
+        for leaf, (_, tensor) in enumerate(named_leaves(t)):
             for axis, d in enumerate(tensor.shape):
                 if d.symbol in self.latent:
                     self.typing._bindings.setdefault(id(var), {}).setdefault(d.symbol, Measured(leaf, axis))
-
-    # ---- relating types ---------------------------------------------------------------------------------------
-    def _fit(self, expected: Type, actual: Type, what: str, span: Span, *, free: bool = False, keep: bool = False) -> list[Check]:
-        """Checks that make `actual` usable as `expected`; `free`: expected's unbound symbols stand for actual's sizes."""
-        own = type_symbols(map_type(expected, lambda d: d)) - self.scope - {"?"} if free else set()
-        pairs: Pairs = []
-        try:
-            relate(map_type(expected, _renamer(own)) if own else expected, self._flexible_function(actual), pairs)
-        except Mismatch as m:
-            self._mismatch(m, expected, actual, what, span, span)
-        env, checks = self._settle(pairs, what, span, lambda: _listed([expected], [actual]))
-        if keep:
-            for s in own:
-                if FLEXIBLE + s in env:
-                    self._enter(s, f"the type of {what}")
-                    self.equal.env[s] = env[FLEXIBLE + s]
-        return checks
-
-    def _settle(self, pairs: Pairs, what: str, span: Span, types: Callable[[], str]) -> tuple[dict[str, Dim], list[Check]]:
-        """Values of the flexible symbols, and the checks that remain."""
-        if not pairs:
-            return {}, []
-        canonical = self.equal.canonical
-        env, left = solve([(canonical(a), canonical(b)) for a, b in pairs])
-        checks: list[Check] = []
-        for a, b in left:
-            a, b = canonical(a), canonical(b)
-            if a == b:
-                continue
-            if (a - b).is_const:
-                self._fail("TYPE-013", f"{what}: {_plain(b)} does not equal {_plain(a)}" + types() + self._origins(a, b), span)
-            if any(s.startswith(FLEXIBLE) for s in (a.symbols() | b.symbols())):
-                continue  # a size that only the callee knows; it checks its own
-            checks.append(Check(b, "==", a, what, span))
-            self.equal.assume(a, b)
-        return env, checks
-
-    def _open(self, key: Expr, t: Type, what: str) -> Type:
-        """Sizes that nobody outside can name (`?`, the callee's own symbols) become symbols measured on the value."""
-        t = resolve(t)
-        if isinstance(t, TensorType) and not any("?" in d.symbols() or _is_flexible(d) for d in t.shape):
-            return t
-        renamed: dict[str, Dim] = {}
-        hint = _hint(key)
-
-        def fresh(leaf: int, axis: int) -> Dim:
-            name = self._new_symbol(hint, f"dimension {axis} of {what}{_at(key.span)}")
-            self.typing._bindings.setdefault(id(key), {})[name] = Measured(leaf, axis)
-            return Symbol(name)
-
-        def bare(d: Dim, leaf: int, axis: int) -> Dim:
-            if d == ANY:
-                return fresh(leaf, axis)
-            if d.symbol and _is_flexible(d):
-                if d.symbol not in renamed:
-                    renamed[d.symbol] = fresh(leaf, axis)
-                return renamed[d.symbol]
-            return d
-
-        def rest(d: Dim, leaf: int, axis: int) -> Dim:
-            d = d.subst(renamed)
-            return fresh(leaf, axis) if _is_flexible(d) else d
-
-        opened = _map_top(_map_top(t, bare), rest)
-        return map_type(opened, lambda d: ANY if _is_flexible(d.subst(renamed)) else d.subst(renamed))
-
-    def _canonical(self, t: Type) -> Type:
-        return map_type(t, self.equal.canonical) if self.equal.env else t
-
-    # ---- bookkeeping ------------------------------------------------------------------------------------------
-    def _set(self, e: Expr, t: Type) -> None:
-        self.types[id(e)] = t
-        if not isinstance(t, TensorType) and has_hole(t):
-            self.holed.append(id(e))
-
-    def _set_value(self, e: Expr, value: Value) -> None:
-        if value is not None:
-            self.values[id(e)] = value
-
-    def _state(self, e: Expr, checks: list[Check]) -> None:
-        if checks:
-            self.typing._checks_at.setdefault(id(e), []).extend(checks)
-            self.typing.checks += checks
-
-    def _new_symbol(self, hint: str, origin: str) -> str:
-        name = self.names.fresh(hint)
-        self._enter(name, origin)
-        return name
-
-    def _enter(self, symbol: str, origin: str) -> None:
-        self.scope.add(symbol)
-        self.scope_order.append(symbol)
-        order = self.equal.order[symbol] = len(self.equal.order)
-        self.typing.origins[self.name, symbol] = Origin(origin, order)
-
-    def _leave(self, mark: int) -> None:
-        for s in self.scope_order[mark:]:
-            self.scope.discard(s)
-        del self.scope_order[mark:]
 
     def _finish_pending(self) -> None:
         """Operator calls whose arguments had no type yet: again, as long as that helps."""
@@ -592,59 +537,19 @@ class FunctionTyper:
                     self._mismatch(m, hole, m.actual, f"the result of {call.op}", call.span, call.span)
             if len(self.pending) == len(waiting):
                 name = self.pending[0].op.name  # type: ignore[attr-defined]
-                self._fail("TYPE-006", f"the type of an argument of {name} cannot be inferred", self.pending[0].span,
-                           "give the parameter it comes from a type")
+                self._fail(
+                    "TYPE-006",
+                    f"the type of an argument of {name} cannot be inferred",
+                    self.pending[0].span,
+                    "give the parameter it comes from a type",
+                )
 
     def _fill_holes(self) -> None:
         """Replace filled holes by their types; a hole that nothing fills holds no value and becomes unit."""
         for key in self.holed:
-            self.types[key] = map_type(self.types[key], self.equal.canonical, lambda v: _UNIT if isinstance(v, Hole) else v)
-
-    # ---- errors -----------------------------------------------------------------------------------------------
-    def _called(self, f: Expr | None) -> str:
-        match f:
-            case GlobalVar(name=name):
-                return f"@{name}"
-            case Var(name=name):
-                return f"%{name}"
-            case ConstructorRef(name=name):
-                return name
-            case Function() if f is not self.module.functions[self.name]:
-                return f"a function in @{self.name}"
-        return f"@{self.name}" if f is None or isinstance(f, Function) else "a function value"
-
-    def _origins(self, *dims: Dim) -> str:
-        symbols = sorted({s for d in dims for s in d.symbols() if (self.name, s) in self.typing.origins})
-        return "".join(f"\n    {s} is {self.typing.origin(s, self.name)}" for s in symbols)
-
-    def _explained(self, e: TypeCheckError, call: Call, args: Sequence[Arg]) -> TypeCheckError:
-        """The error of an operator's rule with the arguments' types and the symbols' origins added."""
-        names = [_name_of(a) for a in call.args]
-        lines = [f"\n    argument {i + 1}{n}: {a.type}{_at(x.span) if n == '' else ''}"
-                 for i, (n, a, x) in enumerate(zip(names, args, call.args)) if a.type != _UNIT]
-        dims = [d for a in args for _, t in _leaves(a.type) for d in t.shape]
-        text = e.message + "".join(lines) + self._origins(*dims)
-        return TypeCheckError(e.code, text, where=str(call.span), remedy=e.remedy)
-
-    def _mismatch(self, m: Mismatch, expected: Type, actual: Type, what: str, span: Span, where: Span) -> None:
-        dims = [d for t in (expected, actual) for _, leaf in _leaves(resolve(t)) for d in leaf.shape]
-        self._fail("TYPE-003", f"{what} has the wrong type: {m.detail}\n    expected: {expected}\n"
-                   f"    found:    {actual}{_at(span) if span is not where else ''}" + self._origins(*dims), where)
-
-    def _fail(self, code: str, message: str, span: Span, remedy: str | None = None):
-        where = f"{span}, in @{self.name}" if span != UNKNOWN else f"@{self.name}"
-        raise TypeCheckError(code, message, where=where, remedy=remedy)
-
-
-def _with_sizes(declared: Type, found: Type) -> Type:
-    """The declared type of a result, with the sizes that it leaves open (`?`) as they were found."""
-    declared, found = resolve(declared), resolve(found)
-    match declared, found:
-        case TensorType(), TensorType():
-            return TensorType(tuple(f if d == ANY else d for d, f in zip(declared.shape, found.shape)), declared.dtype)
-        case TupleType(), TupleType():
-            return TupleType(tuple(_with_sizes(d, f) for d, f in zip(declared.fields, found.fields)))
-    return declared
+            self.types[key] = map_type(
+                self.types[key], self.equal.canonical, lambda v: _UNIT if isinstance(v, Hole) else v
+            )
 
 
 def _trampoline(first: Steps) -> None:
@@ -666,119 +571,18 @@ def _arity(params: tuple[str, ...]) -> tuple[int, float]:
 def _check_arity(name: str, params: tuple[str, ...], given: int, span: Span) -> None:
     least, most = _arity(params)
     if not least <= given <= most:
-        wanted = f"{least}" if most == least else f"{least} or more" if most == float("inf") else f"{least} to {most}"
+        wanted = (
+            f"{least}"
+            if most == least
+            else f"{least} or more"
+            if most == float("inf")
+            else f"{least} to {most}"
+        )
         listed = ", ".join(params)
-        raise TypeCheckError("TYPE-004", f"{name} takes {wanted} arguments ({listed}), not {given}", where=str(span))
-
-
-def _known(value: np.ndarray) -> np.ndarray:
-    out = np.empty(value.shape, object)
-    flat = out.reshape(-1)
-    for i, v in enumerate(value.reshape(-1).tolist()):
-        flat[i] = as_dim(v)
-    return out
-
-
-def _map_value(value: np.ndarray, step) -> np.ndarray:
-    out = np.empty(value.shape, object)
-    flat = out.reshape(-1)
-    for i, v in enumerate(value.reshape(-1)):
-        flat[i] = step(as_dim(v))
-    return out
-
-
-def _same_value(a: Value, b: Value) -> bool:
-    if isinstance(a, tuple) and isinstance(b, tuple):
-        return len(a) == len(b) and all(x is y or _same_value(x, y) for x, y in zip(a, b))
-    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
-        return a.shape == b.shape and all(as_dim(x) == as_dim(y) for x, y in zip(a.flat, b.flat))
-    return False
-
-
-def _attr_dims(attr: Attr) -> list[Dim]:
-    if isinstance(attr, Dim):
-        return [attr]
-    return [d for a in attr for d in _attr_dims(a)] if isinstance(attr, tuple) else []
-
-
-def _map_attr(attr: Attr, step) -> Attr:
-    if isinstance(attr, tuple):
-        return tuple(_map_attr(a, step) for a in attr)
-    if isinstance(attr, Dim):
-        d = step(attr)
-        return d.value if d.is_const else d
-    return attr
-
-
-def _map_top(t: Type, step) -> Type:
-    """Dimensions of the tensors of a (nested) tuple type replaced by step(dim, leaf, axis)."""
-    count = 0
-
-    def go(t: Type) -> Type:
-        nonlocal count
-        t = resolve(t)
-        if isinstance(t, TensorType):
-            leaf, count = count, count + 1
-            return TensorType(tuple(step(d, leaf, axis) for axis, d in enumerate(t.shape)), t.dtype)
-        return TupleType(tuple(go(f) for f in t.fields)) if isinstance(t, TupleType) else t
-
-    return go(t)
-
-
-def _leaves(t: Type, path: str = "") -> list[tuple[str, TensorType]]:
-    if isinstance(t, TensorType):
-        return [(path, t)]
-    return [x for i, f in enumerate(t.fields) for x in _leaves(f, f"{path}.{i}")] if isinstance(t, TupleType) else []
-
-
-def _renamer(own: set[str]):
-    env = {s: Symbol(FLEXIBLE + s) for s in own}
-    return lambda d: d.subst(env)
-
-
-def _is_flexible(d: Dim) -> bool:
-    return any(s.startswith(FLEXIBLE) for s in d.symbols())
-
-
-def _plain(d: Dim) -> str:
-    return str(d).replace(FLEXIBLE, "")
-
-
-def _hint(key: Expr) -> str:
-    match key:
-        case Call(op=GlobalVar(name=name) | Var(name=name)) | Var(name=name):
-            return _identifier(name)
-        case If():
-            return "if"
-        case Match():
-            return "match"
-    return "size"
-
-
-def _identifier(name: str) -> str:
-    text = "".join(c if c.isalnum() or c == "_" else "_" for c in name)
-    return text if text and not text[0].isdigit() else f"_{text}"
+        raise TypeCheckError(
+            "TYPE-004", f"{name} takes {wanted} arguments ({listed}), not {given}", where=str(span)
+        )
 
 
 def _tag(constructors, name: str) -> int:
     return next(i for i, c in enumerate(constructors) if c.name == name)
-
-
-def _name_of(e: Expr) -> str:
-    return f" (%{e.name})" if isinstance(e, Var) else ""
-
-
-def _listed(expected: Sequence[Type], found: Sequence[Type]) -> str:
-    return "".join(f"\n    expected: {e}\n    found:    {f}" for e, f in zip(expected, found) if str(e) != str(f))
-
-
-def _count(n: int, noun: str) -> str:
-    return f"{n} {noun}" + ("" if n == 1 else "s")
-
-
-def _known_span(*spans: Span) -> Span:
-    return next((s for s in spans if s != UNKNOWN), UNKNOWN)
-
-
-def _at(span: Span) -> str:
-    return f" at {span}" if span.line or span.name else ""

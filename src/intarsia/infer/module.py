@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from intarsia.infer.function import FunctionTyper, Names
+from intarsia.infer.context import Names
+from intarsia.infer.function import FunctionTyper
 from intarsia.infer.typing import Typing, type_symbols
-from intarsia.ir.expr import Expr, Function, GlobalVar, Var
+from intarsia.ir.expr import Function, GlobalVar, Var
 from intarsia.ir.module import IRModule
 from intarsia.ir.scopes import scopes_of
 from intarsia.ir.types import FuncType

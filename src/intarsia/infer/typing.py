@@ -80,7 +80,9 @@ class Typing:
 
     def origin(self, symbol: str, function: str = "main") -> str:
         """Where a symbol of a global function comes from, in words."""
-        known = self.origins.get((function, symbol)) or next((o for (_, s), o in self.origins.items() if s == symbol), None)
+        known = self.origins.get((function, symbol)) or next(
+            (o for (_, s), o in self.origins.items() if s == symbol), None
+        )
         return known.text if known else "a size of unknown origin"
 
 

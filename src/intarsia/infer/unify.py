@@ -69,7 +69,11 @@ def map_type(t: Type, dim: Callable[[Dim], Dim], leaf: Callable[[Type], Type] = 
 
 def instantiate(t: Type, variables: Mapping[TypeVar, Type]) -> Type:
     """Type variables replaced."""
-    return map_type(t, lambda d: d, lambda v: variables.get(v, v) if isinstance(v, TypeVar) else v) if variables else t
+    return (
+        map_type(t, lambda d: d, lambda v: variables.get(v, v) if isinstance(v, TypeVar) else v)
+        if variables
+        else t
+    )
 
 
 def has_hole(t: Type) -> bool:
@@ -125,7 +129,9 @@ def relate(expected: Type, actual: Type, pairs: Pairs, *, inner: bool = False) -
                 if e == ANY:
                     continue
                 if a == ANY and inner:
-                    raise Mismatch(expected, actual, f"a size that may differ from element to element is not always {e}")
+                    raise Mismatch(
+                        expected, actual, f"a size that may differ from element to element is not always {e}"
+                    )
                 if e != a:
                     pairs.append((e, a))
         case TupleType(fields=es), TupleType(fields=actuals):
@@ -162,7 +168,9 @@ def join(a: Type, b: Type, differ: Callable[[Dim, Dim], Dim]) -> Type:
             return a
         case TensorType(), TensorType():
             _same_kind(ra, rb)
-            return TensorType(tuple(x if x == y else differ(x, y) for x, y in zip(ra.shape, rb.shape)), ra.dtype)
+            return TensorType(
+                tuple(x if x == y else differ(x, y) for x, y in zip(ra.shape, rb.shape)), ra.dtype
+            )
         case TupleType(fields=xs), TupleType(fields=ys):
             if len(xs) != len(ys):
                 raise Mismatch(ra, rb, f"{len(xs)} and {len(ys)} fields")
@@ -236,6 +244,53 @@ def _relate_functions(expected: FuncType, actual: FuncType, pairs: Pairs) -> Non
     relate(expected.result, instantiate(actual.result, variables), pairs, inner=True)
 
 
+def with_sizes(declared: Type, found: Type) -> Type:
+    """The declared type of a result, with the sizes that it leaves open (`?`) as they were found."""
+    declared, found = resolve(declared), resolve(found)
+    match declared, found:
+        case TensorType(), TensorType():
+            return TensorType(
+                tuple(f if d == ANY else d for d, f in zip(declared.shape, found.shape)), declared.dtype
+            )
+        case TupleType(), TupleType():
+            return TupleType(tuple(with_sizes(d, f) for d, f in zip(declared.fields, found.fields)))
+    return declared
+
+
+def map_top(t: Type, step) -> Type:
+    """Dimensions of the tensors of a (nested) tuple type replaced by step(dim, leaf, axis)."""
+    count = 0
+
+    def go(t: Type) -> Type:
+        nonlocal count
+        t = resolve(t)
+        if isinstance(t, TensorType):
+            leaf, count = count, count + 1
+            return TensorType(tuple(step(d, leaf, axis) for axis, d in enumerate(t.shape)), t.dtype)
+        return TupleType(tuple(go(f) for f in t.fields)) if isinstance(t, TupleType) else t
+
+    return go(t)
+
+
+def named_leaves(t: Type, path: str = "") -> list[tuple[str, TensorType]]:
+    if isinstance(t, TensorType):
+        return [(path, t)]
+    return (
+        [x for i, f in enumerate(t.fields) for x in named_leaves(f, f"{path}.{i}")]
+        if isinstance(t, TupleType)
+        else []
+    )
+
+
+def renamer(own: set[str]):
+    env = {s: Symbol(FLEXIBLE + s) for s in own}
+    return lambda d: d.subst(env)
+
+
+def is_flexible(d: Dim) -> bool:
+    return any(s.startswith(FLEXIBLE) for s in d.symbols())
+
+
 # ---- dimensions -------------------------------------------------------------------------------------------------
 @dataclass(slots=True)
 class Equalities:
@@ -250,7 +305,9 @@ class Equalities:
     def assume(self, a: Dim, b: Dim) -> None:
         """Use one representative from now on, where one side is a bare symbol that the other does not contain."""
         a, b = self.canonical(a), self.canonical(b)
-        candidates = [(s, other) for s, other in ((a.symbol, b), (b.symbol, a)) if s and s not in other.symbols()]
+        candidates = [
+            (s, other) for s, other in ((a.symbol, b), (b.symbol, a)) if s and s not in other.symbols()
+        ]
         candidates = [(s, d) for s, d in candidates if all(self._age(s) >= self._age(x) for x in d.symbols())]
         if not candidates:
             return
@@ -295,6 +352,8 @@ def _solve_one(a: Dim, b: Dim, linear: bool) -> tuple[str, Dim] | None:
         for s in sorted(difference.symbols()):
             c = difference.coefficient(s) if s.startswith(FLEXIBLE) else None
             if c is not None and c.is_const and c.value:
-                rest = (as_dim(0) - (difference - c * Symbol(s))) if c.value > 0 else difference - c * Symbol(s)
+                rest = (
+                    (as_dim(0) - (difference - c * Symbol(s))) if c.value > 0 else difference - c * Symbol(s)
+                )
                 return s, rest // abs(c.value)
     return None

@@ -108,14 +108,20 @@ class _Machine:
                 frame.symbols[step.symbol] = (size - step.offset.evaluate(frame.symbols)) // step.factor
                 if frame.symbols[step.symbol] >= 0:
                     continue
-                raise InputError("CALL-003", f"a size of {size} makes {step.symbol} negative{self._origins(frame, step.symbol)}")
+                raise InputError(
+                    "CALL-003",
+                    f"a size of {size} makes {step.symbol} negative{self._origins(frame, step.symbol)}",
+                )
             wanted = step.dim.evaluate(frame.symbols)
             if size != wanted:
                 symbols = sorted(step.dim.symbols())
                 wanted_text = f"{step.dim} = {wanted}" if symbols else f"{wanted}"
                 name = _parameter(f, step.leaf, self.typing)
-                raise InputError("CALL-002", f"dimension {step.axis} of {name} must be {wanted_text}, but it is {size}"
-                                 + self._origins(frame, *symbols))
+                raise InputError(
+                    "CALL-002",
+                    f"dimension {step.axis} of {name} must be {wanted_text}, but it is {size}"
+                    + self._origins(frame, *symbols),
+                )
 
     def _visit(self, scope: Scope, frame: _Frame, tails: frozenset[int], result: Expr) -> Steps:
         values, typing = frame.values, self.typing
@@ -149,7 +155,9 @@ class _Machine:
                     values[id(node)] = frame[body]
                 case If(cond=cond, then=then, orelse=orelse):
                     position, arm = (1, then) if bool(frame[cond]) else (2, orelse)
-                    values[id(node)] = yield self._visit(frame.scopes.inner[id(node), position], frame, tails, arm)
+                    values[id(node)] = yield self._visit(
+                        frame.scopes.inner[id(node), position], frame, tails, arm
+                    )
                 case Match(data=data, clauses=clauses):
                     position = self._choose(node, frame[data], frame)
                     scope = frame.scopes.inner[id(node), position + 1]
@@ -192,8 +200,11 @@ class _Machine:
         for array, t in zip(_arrays(result), site.out):
             wanted = tuple(d.evaluate(frame.symbols) for d in t.shape)
             if array.shape != wanted:
-                raise Error("EVAL-001", f"the reference of {site.op.name} gave shape {array.shape} where its rule says {wanted}",
-                            where=str(site.span))
+                raise Error(
+                    "EVAL-001",
+                    f"the reference of {site.op.name} gave shape {array.shape} where its rule says {wanted}",
+                    where=str(site.span),
+                )
 
     # ---- patterns ---------------------------------------------------------------------------------------------
     def _choose(self, node: Match, value: Value, frame: _Frame) -> int:
@@ -295,7 +306,9 @@ def _input(value: object, t: Type, name: str) -> Value:
         if array.dtype != dtype:
             raise InputError("CALL-005", f"{name} must have dtype {t.dtype}, not {array.dtype.name}")
         if array.ndim != t.rank:
-            raise InputError("CALL-006", f"{name} must have {t.rank} dimensions, {t}, not {array.ndim}: {array.shape}")
+            raise InputError(
+                "CALL-006", f"{name} must have {t.rank} dimensions, {t}, not {array.ndim}: {array.shape}"
+            )
         return array
     if isinstance(t, TupleType):
         if not isinstance(value, tuple | list) or len(value) != len(t.fields):

@@ -44,7 +44,9 @@ def _verify_function(module: IRModule, name: str, f: Function, bound: dict[int, 
 
     def bind(var: Var, *where: Scope) -> None:
         if id(var) in bound:
-            _fail("IR-002", f"%{var.name} is bound twice: in @{bound[id(var)]} and in @{name}", var.span, name)
+            _fail(
+                "IR-002", f"%{var.name} is bound twice: in @{bound[id(var)]} and in @{name}", var.span, name
+            )
         bound[id(var)] = name
         reach[id(var)] = where
 

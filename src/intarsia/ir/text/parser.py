@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable, Generator, Mapping
 from functools import cache, partial
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -33,7 +34,21 @@ _INFIX = {
     "+": "add", "-": "subtract", "*": "multiply", "/": "divide", "<": "less", "<=": "less_equal", ">": "greater",
     ">=": "greater_equal", "==": "equal", "!=": "not_equal",
 }  # fmt: skip
-_STRENGTH = {":=": 0, "<": 1, "<=": 1, ">": 1, ">=": 1, "==": 1, "!=": 1, "+": 2, "-": 2, "*": 3, "/": 3, "//": 3, "%": 3}
+_STRENGTH = {
+    ":=": 0,
+    "<": 1,
+    "<=": 1,
+    ">": 1,
+    ">=": 1,
+    "==": 1,
+    "!=": 1,
+    "+": 2,
+    "-": 2,
+    "*": 3,
+    "/": 3,
+    "//": 3,
+    "%": 3,
+}
 _SUFFIX = {"f": "float32", "f16": "float16", "f64": "float64", "bf16": "bfloat16", "i": "int", "u": "uint"}
 _FLOAT = re.compile(r"(inf|nan|[0-9.]+(?:[eE][+-]?[0-9]+)?)(bf16|f16|f64|f)?$")
 
@@ -91,14 +106,19 @@ def _tree(text: str, source: str, start: str) -> _Node:
     except UnexpectedInput as e:
         match e:
             case UnexpectedToken():
-                found, expected = ("the end of the text" if e.token.type == "$END" else f"'{e.token}'"), e.expected
+                found, expected = (
+                    ("the end of the text" if e.token.type == "$END" else f"'{e.token}'"),
+                    e.expected,
+                )
             case UnexpectedCharacters():
                 found, expected = f"'{text[e.pos_in_stream or 0]}'", e.allowed or set()
             case UnexpectedEOF():
                 found, expected = "the end of the text", set(e.expected)
             case _:
                 found, expected = "this", set()
-        line, column = (e.line, e.column) if e.line > 0 else (text.count("\n") + 1, len(text) - text.rfind("\n"))
+        line, column = (
+            (e.line, e.column) if e.line > 0 else (text.count("\n") + 1, len(text) - text.rfind("\n"))
+        )
         words = sorted({_human(t) for t in expected})
         remedy = f"expected {', '.join(words)}" if 0 < len(words) <= 12 else None
         where = str(Span(source, "", line, column))
@@ -145,7 +165,10 @@ class _Builder:
                     functions[name] = _trampoline(self._function(item, item.children[1:]))
                 case "bounds":
                     symbol, low, high = item.children
-                    bounds.known[self._symbol(symbol)] = (self._bound(low, float("-inf")), self._bound(high, float("inf")))
+                    bounds.known[self._symbol(symbol)] = (
+                        self._bound(low, float("-inf")),
+                        self._bound(high, float("inf")),
+                    )
                 case "inputs" | "outputs":
                     names[item.data] = tuple(json.loads(s) for s in item.children)
         return IRModule(functions, types, bounds, names["inputs"], names["outputs"])
@@ -184,16 +207,20 @@ class _Builder:
         for v, p in zip(made, (p for p in (params.children if params else ()) if p.data == "param")):
             self._bind(p.children[0], v)
         value = yield self.expr(body)
-        for p in (params.children if params else ()):
+        for p in params.children if params else ():
             if p.data == "param":
                 self._unbind(p.children[0])
-        f = Function(tuple(made), value, self.type(result) if result else None, variables, attrs, span=self._span(tree))
+        f = Function(
+            tuple(made), value, self.type(result) if result else None, variables, attrs, span=self._span(tree)
+        )
         del self.type_vars[mark:]
         return f
 
     # ---- names ------------------------------------------------------------------------------------------------
     def _var(self, tree: Any, name: Token, annotation: _Node | None) -> Var:
-        return Var(unquote(name), self.type(annotation) if annotation is not None else None, span=self._span(tree))
+        return Var(
+            unquote(name), self.type(annotation) if annotation is not None else None, span=self._span(tree)
+        )
 
     def _bind(self, name: str, value: Expr) -> None:
         self.scope.setdefault(_key(name), []).append(value)
@@ -208,7 +235,9 @@ class _Builder:
             import difflib
 
             near = difflib.get_close_matches(_key(name), [n for n, m in self.scope.items() if m], 1)
-            self._fail("TEXT-002", f"{name} is not bound here", tree, f"did you mean {near[0]}?" if near else None)
+            self._fail(
+                "TEXT-002", f"{name} is not bound here", tree, f"did you mean {near[0]}?" if near else None
+            )
         return meanings[-1]
 
     def _name(self, tree: _Node, *, called: bool) -> Expr:
@@ -378,7 +407,11 @@ class _Builder:
         if shape is not None:
             sizes = self.attr(shape.children[1])
             sizes = sizes if isinstance(sizes, tuple) else (sizes,)
-            if shape.children[0] != "shape" or not all(isinstance(s, int) for s in sizes) or np.prod(sizes) != array.size:  # type: ignore[arg-type]
+            if (
+                shape.children[0] != "shape"
+                or not all(isinstance(s, int) for s in sizes)
+                or prod(sizes) != array.size
+            ):  # type: ignore[arg-type]
                 self._fail("TEXT-006", f"{array.size} elements do not make that shape", shape)
             array = array.reshape(sizes)  # type: ignore[arg-type]
         return array
@@ -388,7 +421,10 @@ class _Builder:
         try:
             if wanted.kind in "iu":
                 exact = np.array(values, object)
-                if not all(isinstance(v, int) and np.iinfo(wanted).min <= v <= np.iinfo(wanted).max for v in exact.flat):
+                if not all(
+                    isinstance(v, int) and np.iinfo(wanted).min <= v <= np.iinfo(wanted).max
+                    for v in exact.flat
+                ):
                     self._fail("TEXT-006", f"not all of these are numbers of {dtype}", tree)
                 return exact.astype(wanted)
             array = np.array(values)
@@ -402,7 +438,9 @@ class _Builder:
         key, wanted = json.loads(tree.children[1]), self.type(tree.children[2])
         array = self.weights.get(key)
         if array is None:
-            self._fail("TEXT-005", f"there is no weight '{key}'", tree, "pass the weights that belong to this text")
+            self._fail(
+                "TEXT-005", f"there is no weight '{key}'", tree, "pass the weights that belong to this text"
+            )
         found = TensorType(tuple(as_dim(d) for d in array.shape), array.dtype.name)
         if found != wanted:
             self._fail("TEXT-005", f"the weight '{key}' is a {found}, the text says {wanted}", tree)
@@ -423,7 +461,9 @@ class _Builder:
             case "extremum":
                 step = {"min": dmin, "max": dmax}.get(str(parts[0]))
                 if step is None:
-                    self._fail("TEXT-006", f"{parts[0]} is not a function of dimensions: they are min and max", tree)
+                    self._fail(
+                        "TEXT-006", f"{parts[0]} is not a function of dimensions: they are min and max", tree
+                    )
                 return _plain(step(*(self._number(p) for p in parts[1:])))
             case "negative":
                 value = self.attr(parts[1])
@@ -433,7 +473,11 @@ class _Builder:
                 for _ in range(int(parts[1])):
                     result = result * base
                 return _plain(result)
-        return _plain(_by_precedence([self._number(p) for p in parts[::2]], parts[1::2], partial(self._arithmetic, tree)))
+        return _plain(
+            _by_precedence(
+                [self._number(p) for p in parts[::2]], parts[1::2], partial(self._arithmetic, tree)
+            )
+        )
 
     def _arithmetic(self, tree: _Node, operator: Token, a: Dim, b: Dim) -> Dim:
         match str(operator):
@@ -506,8 +550,8 @@ class _Builder:
     def _span(self, tree: Any) -> Span:
         return Span(self.source, "", tree.line, tree.column)
 
-    def _fail(self, code: str, message: str, tree: _Node, remedy: str | None = None) -> NoReturn:
-        raise ModelError(code, message, where=str(self._span(tree)), remedy=remedy)
+    def _fail(self, code: str, message: str, tree: _Node | None, remedy: str | None = None) -> NoReturn:
+        raise ModelError(code, message, where=str(self._span(tree)) if tree else self.source, remedy=remedy)
 
 
 def _key(name: str) -> str:

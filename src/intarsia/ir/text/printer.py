@@ -33,7 +33,9 @@ _ATOMS = (Var, Constant, GlobalVar, OpRef, ConstructorRef)
 _SUFFIX = {"float32": "f", "float64": "f64", "float16": "f16", "bfloat16": "bf16"}
 
 
-def print_module(module: IRModule, weights: dict[str, np.ndarray] | None = None, typing: Typing | None = None) -> str:
+def print_module(
+    module: IRModule, weights: dict[str, np.ndarray] | None = None, typing: Typing | None = None
+) -> str:
     """The text of a module.
 
     weights: filled with the constants of more than 64 elements, which the text refers to as `@weights["key"]`.
@@ -160,7 +162,9 @@ class _Printer:
         inner = self.scopes.inner
         match node:
             case Call(op=op, args=args):
-                parts = [self._operand(a) for a in args] + [f"{k}={_attr(v)}" for k, v in sorted(node.attrs.items())]
+                parts = [self._operand(a) for a in args] + [
+                    f"{k}={_attr(v)}" for k, v in sorted(node.attrs.items())
+                ]
                 return f"{self._callee(op)}({', '.join(parts)})"
             case Function():
                 return (yield self._function(node, "fn"))
@@ -179,7 +183,9 @@ class _Printer:
                 lines = [f"match ({self._operand(data)}) {{"]
                 for i, c in enumerate(clauses):
                     pattern = self._pattern(c.pattern)
-                    lines.append(_indent((yield self._braced(inner[id(node), i + 1], c.body, f"{pattern} => "))) + ",")
+                    lines.append(
+                        _indent((yield self._braced(inner[id(node), i + 1], c.body, f"{pattern} => "))) + ","
+                    )
                 return "\n".join([*lines, "}"])
             case RefNew(value=value):
                 return f"ref({self._operand(value)})"
@@ -286,7 +292,9 @@ def _is_plain(value: np.ndarray) -> bool:
     if value.dtype.kind in "biu":
         return True
     nan = value != value
-    return not nan.any() or value[nan].tobytes() == np.full(int(nan.sum()), np.nan).astype(value.dtype).tobytes()
+    return (
+        not nan.any() or value[nan].tobytes() == np.full(int(nan.sum()), np.nan).astype(value.dtype).tobytes()
+    )
 
 
 def _attr(a: Attr) -> str:
@@ -307,7 +315,9 @@ def _attr(a: Attr) -> str:
 
 
 def _adt(t: ADT) -> str:
-    made = [c.name + (f"({', '.join(map(print_type, c.inputs))})" if c.inputs else "") for c in t.constructors]
+    made = [
+        c.name + (f"({', '.join(map(print_type, c.inputs))})" if c.inputs else "") for c in t.constructors
+    ]
     return f"type {t.name}{_generics(t.type_params)} {{ {', '.join(made)} }}"
 
 
@@ -340,4 +350,3 @@ def _trampoline(first: Steps) -> Any:
             stack.pop()
             value = done.value
     return value
-
