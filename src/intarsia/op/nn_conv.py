@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from intarsia.dim import Dim, as_dim
+from intarsia.dim import Dim, as_dim, ceildiv, product
 from intarsia.ir.types import TensorType
 from intarsia.kernel.compute import compute, reduce, reduce_axis, var
 from intarsia.kernel.expr import Binary, Buffer, Expr, Index, cast
@@ -200,70 +200,91 @@ def _transpose_rule(site: Site) -> TensorType:
 
 
 def _transpose_compute(site: Site, buffers: list) -> Buffer:
-    """A contraction over input channels for each input place and kernel element, then a gather of overlaps.
+    """One matrix product over the input channels, for each input place and kernel element, then a gather of overlaps.
 
-    Along a dimension without dilation, output place p receives only the kernel elements k ≡ p + begin modulo
-    the stride; so the gather visits just those: a single one where windows do not overlap (kernel <= stride).
+    Along a dimension without dilation, output place p receives only the kernel elements k ≡ p + begin modulo the
+    stride; so the gather visits just those: a single one where windows do not overlap (kernel <= stride).
     """
     x, w = buffers[0], buffers[1]
     layout, groups = read_layout(site, len(x.shape)), int(site.attrs["groups"])
     window, acc = _transpose_window(site), _accumulator(x.dtype)
     n, c, sizes = layout.parts(x.shape)
     in_group, out_group = c // groups, w.shape[1]
-    channel, count = reduce_axis(in_group), len(sizes)
+    channel, count, outputs = reduce_axis(in_group), len(sizes), out_group * groups
 
-    def arrange(n, o, spatial, kernel):  # memory order of the products
-        return (n, *kernel, *spatial, o) if layout.last else (n, o, *kernel, *spatial)
+    # The products of one place stand side by side: (kernel…, output channel), or (output channel, kernel…) with
+    # channels first. That is what a matrix product likes best on either side.
+    order = (*window.kernel, outputs) if layout.last else (outputs, *window.kernel)
+    width = product(order)
 
-    def product(*index: Dim) -> Expr:
-        if layout.last:
-            i, taps, places, o = index[0], index[1 : 1 + count], index[1 + count : 1 + 2 * count], index[-1]
-        else:
-            i, o, taps, places = index[0], index[1], index[2 : 2 + count], index[2 + count :]
+    def split(column: Dim) -> tuple[Dim, tuple[Dim, ...]]:
+        parts = []
+        for size in reversed(order):
+            parts.append(column % size if len(parts) + 1 < len(order) else column)
+            column = column // size
+        parts.reverse()
+        return (parts[-1], tuple(parts[:-1])) if layout.last else (parts[0], tuple(parts[1:]))
+
+    def joined(o: Dim, taps: Sequence[Dim]) -> Dim:
+        column = as_dim(0)
+        for part, size in zip((*taps, o) if layout.last else (o, *taps), order):
+            column = column * size + part
+        return column
+
+    def weight(k: Dim, column: Dim) -> Expr:
+        o, taps = split(column)
         g = o // out_group if groups > 1 else as_dim(0)
-        a = x[layout.arrange(i, g * in_group + var(channel), places)]
-        b = w[(g * in_group + var(channel), o - g * out_group, *taps)]
-        return reduce("sum", cast(a, acc) * cast(b, acc), channel)
+        return cast(w[(g * in_group + k, o - g * out_group, *taps)], acc)
 
-    shape = arrange(n, out_group * groups, sizes, window.kernel)
-    products = compute(shape, product, dtype=acc, name="products")
-    gaps = [d == 1 for d in window.dilation]  # whether only every stride-th kernel element is visited
+    if layout.last:
+        columns = compute((in_group, width), weight, dtype=acc, name="columns")
+    else:
+        columns = compute((width, in_group), lambda j, k: weight(k, j), dtype=acc, name="columns")
+
+    def multiplied(*index: Dim) -> Expr:
+        i, j, places = layout.parts(index)
+        g = split(j)[0] // out_group if groups > 1 else as_dim(0)
+        a = cast(x[layout.arrange(i, g * in_group + var(channel), places)], acc)
+        b = columns[var(channel), j] if layout.last else columns[j, var(channel)]
+        return reduce("sum", a * b, channel)
+
+    products = compute(layout.arrange(n, width, sizes), multiplied, dtype=acc, name="products")
+    direct = [d == 1 for d in window.dilation]  # whether only every stride-th kernel element is visited
     visits = [
-        reduce_axis((k + s - 1) // s if direct else k)
-        for k, s, direct in zip(window.kernel, window.strides, gaps)
+        reduce_axis(ceildiv(k, s) if d else k) for k, s, d in zip(window.kernel, window.strides, direct)
     ]
+    out_sizes = layout.parts(site.out[0].shape)[2]
 
     def gather(*index: Dim) -> Expr:
         i, o, spatial = layout.parts(index)
         taps, places, tests, aligned = [], [], [], []
-        for a, p in enumerate(spatial):
-            s, d, begin, size = window.strides[a], window.dilation[a], window.padding[a][0], sizes[a]
-            if gaps[a]:
-                tap, place = (p + begin) % s + var(visits[a]) * s, (p + begin) // s - var(visits[a])
-                last = (site.out[0].shape[layout.parts(range(layout.rank))[2][a]] - 1 + begin) // s
+        for a in range(count):
+            p, s, d, begin = spatial[a], window.strides[a], window.dilation[a], window.padding[a][0]
+            visit = var(visits[a])
+            if direct[a]:
+                tap, place = (p + begin) % s + visit * s, (p + begin) // s - visit
+                beyond = (out_sizes[a] - 1 + begin) // s - (sizes[a] - 1)
                 tests.append((tap, window.kernel[a], False, window.kernel[a] % s != 0))
-                overlap, beyond = visits[a].extent != 1, last - (size - 1)
-                tests.append((place, size, overlap, not (beyond.is_const and beyond.value <= 0)))
+                high = not (beyond.is_const and beyond.value <= 0)
+                tests.append((place, sizes[a], visits[a].extent != 1, high))
             else:
-                tap, offset = var(visits[a]), p + begin - var(visits[a]) * d
+                tap, offset = visit, p + begin - visit * d
                 place = offset // s
                 aligned.append(Index(offset % s).equals(0))
-                tests.append((place, size, True, True))
+                tests.append((place, sizes[a], True, True))
             taps.append(tap)
             places.append(place)
         cond = inside(tests)
         for test in aligned:
             cond = test if cond is None else Binary("and", cond, test)
-        value = guarded(cond, products[arrange(i, o, places, taps)], 0)
-        summed = [v for v in visits if v.extent != 1]
-        return reduce("sum", value, *summed)
+        value = guarded(cond, products[layout.arrange(i, joined(o, taps), places)], 0)
+        return reduce("sum", value, *(v for v in visits if v.extent != 1))
 
     info = ConvTransposeShape(
         x, w, groups, window.kernel, window.strides, window.padding, window.dilation, layout.name
     )
-    result = compute(
-        site.out[0].shape, gather, dtype=acc, name="conv_transpose", hint={"conv_transpose": info}
-    )
+    hint: dict[str, object] = {"conv_transpose": info}
+    result = compute(site.out[0].shape, gather, dtype=acc, name="conv_transpose", hint=hint)
     return _add_bias(result, buffers, layout, x.dtype)
 
 

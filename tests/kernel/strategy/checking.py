@@ -27,9 +27,9 @@ def expected(inputs: Sequence[Buffer], outputs: Sequence[Buffer], arrays, symbol
 
 
 def arguments(lowered: Lowered, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """What the kernel gets: constants packed, folded ones added."""
-    packed = [lowered.packs[i].apply(a) if i in lowered.packs else a for i, a in enumerate(arrays)]
-    return [*packed, *lowered.extra_constants]
+    """What the kernel gets: folded constants added, then packed."""
+    given = enumerate([*arrays, *lowered.extra_constants])
+    return [lowered.packs[i].apply(a) if i in lowered.packs else a for i, a in given]
 
 
 def check(

@@ -81,7 +81,7 @@ def _register() -> None:
     from intarsia.kernel.strategy.contraction.conv_transpose import conv_transpose
     from intarsia.kernel.strategy.pool import pool
 
-    STRATEGIES.extend([depthwise, conv, pool, matmul, _rows, composed])
+    STRATEGIES.extend([depthwise, conv, pool, conv_transpose, matmul, _rows, composed])
 
 
 _register()

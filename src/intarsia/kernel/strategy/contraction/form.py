@@ -137,14 +137,14 @@ def find_anchor(outputs: Sequence[Buffer], op: str = "sum") -> Anchor | None:
     anchor = Anchor(buffer, stage, axes, [])
     anchor.sums = Buffer("sum", (), buffer.dtype, "register")
     for out in outputs:
-        value = _over_sum(anchor, out)
+        value = over_sum(anchor, out)
         if value is None:
             return None
         anchor.values.append(value)
     return anchor
 
 
-def _over_sum(anchor: Anchor, out: Buffer) -> tuple[Buffer, tuple[Dim, ...], Expr] | None:
+def over_sum(anchor: Anchor, out: Buffer) -> tuple[Buffer, tuple[Dim, ...], Expr] | None:
     """The output's indices and value in terms of the anchor's axes; None if it is not elementwise over the sum."""
     places = tuple(as_dim(0) if d == 1 else Symbol(v) for v, d in zip(anchor.stage.axes, anchor.buffer.shape))
     if out is anchor.buffer:
