@@ -12,6 +12,7 @@ from intarsia.frontend.onnx.types import Types, known_ints
 from intarsia.ir.expr import Attr, Call, Constant, Expr, Function, OpRef, Tuple
 from intarsia.ir.types import TensorType
 from intarsia.op.entry import numpy_dtype
+from intarsia.support.errors import ModelError
 from intarsia.support.span import UNKNOWN, Span
 
 if TYPE_CHECKING:
@@ -42,8 +43,11 @@ class Builder:
         return Call(OpRef(name, span=self.span), filled, attrs, span=self.span)
 
     def const(self, value: object, dtype: str) -> Constant:
-        """A constant from numbers."""
-        return Constant(np.asarray(value, numpy_dtype(dtype), order="C"), span=self.span)
+        """A constant from numbers; ModelError ONNX-017 for one that the dtype cannot hold."""
+        try:
+            return Constant(np.asarray(value, numpy_dtype(dtype), order="C"), span=self.span)
+        except OverflowError:
+            raise ModelError("ONNX-017", f"the number {value} is too large", where=str(self.span)) from None
 
     def ints(self, values: Sequence[int]) -> Constant:
         """An int64 vector."""
@@ -89,9 +93,12 @@ class Builder:
         return None if e is None else Constant(np.array(self.known(e, what), np.int64), span=self.span)
 
     def axis(self, axis: int, e: Expr) -> int:
-        """A possibly negative axis of e as 0 … rank-1 (others are left for the operator's rule to refuse)."""
+        """A possibly negative axis of e as 0 … rank; ModelError ONNX-017 for any other."""
         rank = self.rank(e)
-        return axis + rank if -rank <= axis < 0 else axis
+        if not -rank <= axis <= rank:
+            message = f"axis {axis} is outside the {rank} dimensions of the tensor"
+            raise ModelError("ONNX-017", message, where=str(self.span))
+        return axis + rank if axis < 0 else axis
 
     def function_name(self, hint: str) -> str:
         """A name for a global function that no other has."""

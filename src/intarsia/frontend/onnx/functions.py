@@ -99,7 +99,11 @@ def standard_body(node: Node, b: Builder) -> FunctionProto | None:
         return fixed_body(schema, node.version)
     types = [_type_proto(b, a).SerializeToString() for a in node.args]
     proto = _resolved(node).SerializeToString()
-    data = schema.get_context_dependent_function_with_opset_version(found[0], proto, types)
+    try:
+        data = schema.get_context_dependent_function_with_opset_version(found[0], proto, types)
+    except (RuntimeError, ValueError, IndexError, TypeError) as e:  # what onnx's own code throws at a bad node
+        message = f"{node.op} does not fit the ONNX standard: {e}"
+        raise ModelError("ONNX-011", message, where=node.where) from None
     return FunctionProto.FromString(data) if data else None
 
 
