@@ -57,7 +57,10 @@ class Guarded:
 
 
 def run(
-    kernel: Kernel, arrays: Sequence[np.ndarray], symbols: Mapping[str, int] | None = None, target: Target | None = None
+    kernel: Kernel,
+    arrays: Sequence[np.ndarray],
+    symbols: Mapping[str, int] | None = None,
+    target: Target | None = None,
 ) -> list[np.ndarray]:
     """The outputs by machine code."""
     target = target or native_target()
@@ -90,7 +93,9 @@ def same(actual: np.ndarray, wanted: np.ndarray, what: str = "") -> None:
         equal = a == w
     if not equal.all():
         at = tuple(int(i[0]) for i in np.nonzero(~equal))
-        raise AssertionError(f"{what} differs at {at}: {actual[at]!r}, wanted {wanted[at]!r} ({(~equal).sum()} places)")
+        raise AssertionError(
+            f"{what} differs at {at}: {actual[at]!r}, wanted {wanted[at]!r} ({(~equal).sum()} places)"
+        )
 
 
 def ulps(actual: np.ndarray, wanted: np.ndarray) -> np.ndarray:
@@ -116,6 +121,8 @@ def check(
     wanted = evaluate_kernel(kernel, arrays, symbols)
     for i, (a, w) in enumerate(zip(run(kernel, arrays, symbols, target), wanted, strict=True)):
         if tolerance and a.dtype.kind not in "biu":
-            np.testing.assert_allclose(a.astype(np.float64), w.astype(np.float64), tolerance, tolerance, err_msg=f"output {i}")
+            np.testing.assert_allclose(
+                a.astype(np.float64), w.astype(np.float64), tolerance, tolerance, err_msg=f"output {i}"
+            )
         else:
             same(a, w, f"output {i}")

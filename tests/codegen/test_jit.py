@@ -42,14 +42,28 @@ define double @f(double %x) {
     here = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)(lambda n: n + 1)
     objects = compile_objects([("f", ir)], host_target(1))
     library = Library(objects, ["f"], {"here": ctypes.cast(here, ctypes.c_void_p).value})
-    assert abs(ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)(library.address("f"))(1.0) - (0.785398163397448 + 5)) < 1e-12
+    assert (
+        abs(
+            ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)(library.address("f"))(1.0)
+            - (0.785398163397448 + 5)
+        )
+        < 1e-12
+    )
     library.close()
     with pytest.raises(ValueError, match="closed"):
         library.address("f")
 
 
 def test_a_missing_symbol_is_an_error():
-    objects = compile_objects([("f", "declare void @nowhere_to_be_found()\ndefine void @f() {\n  call void @nowhere_to_be_found()\n  ret void\n}\n")], host_target(1))
+    objects = compile_objects(
+        [
+            (
+                "f",
+                "declare void @nowhere_to_be_found()\ndefine void @f() {\n  call void @nowhere_to_be_found()\n  ret void\n}\n",
+            )
+        ],
+        host_target(1),
+    )
     with pytest.raises(CodegenError, match="CODE-005"):
         Library(objects, ["f"])
 

@@ -35,10 +35,16 @@ def oracle(op: str, x: np.ndarray) -> np.ndarray:
 
 def arguments(op: str, dtype: str) -> np.ndarray:
     rng = np.random.default_rng(7)
-    big = {"exp": 760.0, "sigmoid": 760.0, "log": 1e300} if dtype == "float64" else {"exp": 106.0, "sigmoid": 106.0, "log": 1e37}
+    big = (
+        {"exp": 760.0, "sigmoid": 760.0, "log": 1e300}
+        if dtype == "float64"
+        else {"exp": 106.0, "sigmoid": 106.0, "log": 1e37}
+    )
     wide = big.get(op, 12.0)
     parts = [
-        np.linspace(-wide, wide, 6001) if op != "log" else np.geomspace(1e-300 if dtype == "float64" else 1e-44, wide, 6001),
+        np.linspace(-wide, wide, 6001)
+        if op != "log"
+        else np.geomspace(1e-300 if dtype == "float64" else 1e-44, wide, 6001),
         rng.normal(0, 1, 4000),
         np.geomspace(1e-9, 10, 1501),
         -np.geomspace(1e-9, 10, 1501),
@@ -53,7 +59,11 @@ def apply(op: str, x: np.ndarray, target) -> np.ndarray:
     n = Symbol("n")
     a, o = Buffer("a", (n,), x.dtype.name), Buffer("o", (n,), x.dtype.name)
     i, v = Symbol("i"), Symbol("v")
-    body = loop("i", ceildiv(n, 16), loop("v", 16, store(o, (i * 16 + v,), Unary(op, a[i * 16 + v])), "vector", active=n - i * 16))
+    body = loop(
+        "i",
+        ceildiv(n, 16),
+        loop("v", 16, store(o, (i * 16 + v,), Unary(op, a[i * 16 + v])), "vector", active=n - i * 16),
+    )
     return run(Kernel(op, (a,), (o,), (), ("n",), body), [x], {"n": len(x)}, target)[0]
 
 
@@ -75,7 +85,9 @@ def test_error_is_a_few_units_of_the_last_place(op, dtype, target):
 @pytest.mark.parametrize("op", sorted(LIMITS))
 def test_special_values(op, dtype):
     tiny = float(np.finfo(dtype).smallest_subnormal)
-    x = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, tiny, -tiny, np.finfo(dtype).max, np.finfo(dtype).min], dtype)
+    x = np.array(
+        [0.0, -0.0, np.inf, -np.inf, np.nan, tiny, -tiny, np.finfo(dtype).max, np.finfo(dtype).min], dtype
+    )
     got, want = apply(op, x, native_target()), oracle(op, x)
     for a, g, w, error in zip(x, got, want, ulps(got, want), strict=True):
         assert error <= 4, f"{op}({a}) = {g}, not {w}"
@@ -87,7 +99,26 @@ def test_special_values(op, dtype):
 
 @pytest.mark.parametrize("target", [native_target(), sse2()], ids=["host", "sse2"])
 def test_power_follows_the_rules_of_c(target):
-    special = [0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 3.0, -3.0, 1.5, np.inf, -np.inf, np.nan, 1e30, -1e30, 7e-39, 2.5]
+    special = [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        2.0,
+        -2.0,
+        0.5,
+        -0.5,
+        3.0,
+        -3.0,
+        1.5,
+        np.inf,
+        -np.inf,
+        np.nan,
+        1e30,
+        -1e30,
+        7e-39,
+        2.5,
+    ]
     base, exponent = (g.reshape(-1) for g in np.meshgrid(special, special))
     rng = np.random.default_rng(3)
     base = np.concatenate([base, rng.uniform(0, 20, 500)]).astype(np.float32)
@@ -95,7 +126,9 @@ def test_power_follows_the_rules_of_c(target):
     n = as_dim(len(base))
     a, b, o = (Buffer(x, (n,), "float32") for x in "abo")
     v = Symbol("v")
-    kernel = Kernel("pow", (a, b), (o,), (), (), loop("v", n, store(o, (v,), Binary("pow", a[v], b[v])), "vector"))
+    kernel = Kernel(
+        "pow", (a, b), (o,), (), (), loop("v", n, store(o, (v,), Binary("pow", a[v], b[v])), "vector")
+    )
     with np.errstate(all="ignore"):
         want = np.power(base.astype(np.float64), exponent.astype(np.float64)).astype(np.longdouble)
     errors = ulps(run(kernel, [base, exponent], target=target)[0], want)

@@ -1,4 +1,5 @@
-"""Random loop nests: machine code against the reference executor, exactly (integers) or within rounding (floats)."""
+"""Random loop nests: machine code against the reference executor, exactly (integers) or within rounding
+(floats)."""
 
 from __future__ import annotations
 
@@ -8,7 +9,19 @@ import numpy as np
 import pytest
 
 from intarsia.dim import Dim, Symbol, as_dim, ceildiv, dmax, dmin
-from intarsia.kernel.expr import Binary, Buffer, Cast, Const, Expr, Index, LaneReduce, Select, Unary, cast, identity_of
+from intarsia.kernel.expr import (
+    Binary,
+    Buffer,
+    Cast,
+    Const,
+    Expr,
+    Index,
+    LaneReduce,
+    Select,
+    Unary,
+    cast,
+    identity_of,
+)
 from intarsia.kernel.stmt import Allocate, Bind, Block, If, Kernel, Stmt, block, loop, store
 
 from .harness import IMPORTS, check, native_target, shares, sse2
@@ -29,21 +42,41 @@ class Maker:
         self.out = Buffer("out", (self.n, as_dim(COLUMNS)), dtype)
         self.total = Buffer("total", (self.n,), dtype)
 
-    # ---- indices and expressions ------------------------------------------------------------------------------
+    # ---- indices and expressions ---------------------------------------------------------------------------
     def column(self, j: Dim) -> Dim:
         """Some column, in bounds for 0 <= j < COLUMNS."""
         c = COLUMNS
         return self.r.choice(
-            [j, j, j, c - 1 - j, (j * 5 + 3) % c, j // 2, as_dim(self.r.randrange(c)), dmin(j + 2, c - 1), dmax(j - 3, 0), (j + 1) % c]
+            [
+                j,
+                j,
+                j,
+                c - 1 - j,
+                (j * 5 + 3) % c,
+                j // 2,
+                as_dim(self.r.randrange(c)),
+                dmin(j + 2, c - 1),
+                dmax(j - 3, 0),
+                (j + 1) % c,
+            ]
         )
 
     def const(self) -> Const:
-        return Const(self.r.randrange(0 if self.dtype[0] == "u" else -9, 10) if "int" in self.dtype else self.r.uniform(-2, 2), self.dtype)
+        return Const(
+            self.r.randrange(0 if self.dtype[0] == "u" else -9, 10)
+            if "int" in self.dtype
+            else self.r.uniform(-2, 2),
+            self.dtype,
+        )
 
     def leaf(self, i: Dim, j: Dim) -> Expr:
         shift = self.r.randrange(-4, 5)
         moved = j + shift
-        inside = Binary("and", Binary("ge", Index(moved), Const(0, "int64")), Binary("lt", Index(moved), Const(COLUMNS, "int64")))
+        inside = Binary(
+            "and",
+            Binary("ge", Index(moved), Const(0, "int64")),
+            Binary("lt", Index(moved), Const(COLUMNS, "int64")),
+        )
         return self.r.choice(
             [
                 self.x[i, self.column(j)],
@@ -70,7 +103,7 @@ class Maker:
             return Unary(self.r.choice(["neg", "abs"]), a)
         return Binary(self.r.choice(["add", "sub", "mul", "min", "max"]), a, b)
 
-    # ---- statements -------------------------------------------------------------------------------------------
+    # ---- statements ----------------------------------------------------------------------------------------
     def row(self, i: Dim) -> Stmt:
         """Writes out[i, :]."""
         name = self.r.choice(["j", "k", "w"])
@@ -87,13 +120,35 @@ class Maker:
                 width = self.r.choice([4, 8, 16, 5])
                 o, v = Symbol("o"), Symbol("v")
                 inner = store(self.out, (i, o * width + v), self.expr(2, i, o * width + v))
-                return loop("o", ceildiv(COLUMNS, width), loop("v", width, inner, "vector", active=COLUMNS - o * width))
+                return loop(
+                    "o",
+                    ceildiv(COLUMNS, width),
+                    loop("v", width, inner, "vector", active=COLUMNS - o * width),
+                )
             case 4:  # a choice for each lane, or for all
-                cond = Binary("lt", *self.r.choice([(self.x[i, j], self.y[j]), (Index(i), Const(3, "int64")), (Index(j), Const(7, "int64"))]))
+                cond = Binary(
+                    "lt",
+                    *self.r.choice(
+                        [
+                            (self.x[i, j], self.y[j]),
+                            (Index(i), Const(3, "int64")),
+                            (Index(j), Const(7, "int64")),
+                        ]
+                    ),
+                )
                 other = store(self.out, (i, j), self.expr(1, i, j))
-                return loop(name, COLUMNS, If(cond, store(self.out, (i, j), value), other), self.r.choice(["vector", "serial"]))
+                return loop(
+                    name,
+                    COLUMNS,
+                    If(cond, store(self.out, (i, j), value), other),
+                    self.r.choice(["vector", "serial"]),
+                )
         bound = Symbol("b")
-        chosen = Bind("b", Binary("mod", cast(self.x[i, j], "int64"), Const(COLUMNS, "int64")), store(self.out, (i, j), value + self.y[bound]))
+        chosen = Bind(
+            "b",
+            Binary("mod", cast(self.x[i, j], "int64"), Const(COLUMNS, "int64")),
+            store(self.out, (i, j), value + self.y[bound]),
+        )
         return loop(name, COLUMNS, chosen, self.r.choice(["vector", "serial"]))
 
     def sum(self, i: Dim) -> Stmt:
@@ -111,8 +166,12 @@ class Maker:
         v, o = Symbol("v"), Symbol("o")
         start = loop("v", width, store(acc, (v,), identity_of(op, self.dtype)), "vector")
         term = self.expr(1, i, o * width + v)
-        step = loop("v", width, store(acc, (v,), Binary(combine, acc[v], term)), "vector", active=COLUMNS - o * width)
-        return Allocate(acc, block(start, loop("o", ceildiv(COLUMNS, width), step), store(self.total, (i,), width_sum)))
+        step = loop(
+            "v", width, store(acc, (v,), Binary(combine, acc[v], term)), "vector", active=COLUMNS - o * width
+        )
+        return Allocate(
+            acc, block(start, loop("o", ceildiv(COLUMNS, width), step), store(self.total, (i,), width_sum))
+        )
 
     def lanes_outside(self) -> Stmt:
         """Rows as lanes: a private accumulator for each lane, a serial loop inside."""
@@ -132,14 +191,24 @@ class Maker:
         work = self.r.choice([None, 10, 3000, 20000])
         kind = self.r.choice(["serial", "parallel"])
         rows = loop("i", self.n, self.row(i), kind, work=work if kind == "parallel" else None)
-        sums = self.lanes_outside() if self.r.random() < 0.3 else loop("i", self.n, self.sum(i), self.r.choice(["serial", "parallel"]))
+        sums = (
+            self.lanes_outside()
+            if self.r.random() < 0.3
+            else loop("i", self.n, self.sum(i), self.r.choice(["serial", "parallel"]))
+        )
         body = Block((rows, sums))
         return Kernel("random", (self.x, self.y, self.places), (self.out, self.total), (), ("n",), body)
 
     def arrays(self, n: int) -> list[np.ndarray]:
         rng = np.random.default_rng(self.r.randrange(1 << 30))
+
         def some(*shape):
-            return rng.integers(-50, 50, shape).astype(self.dtype) if "int" in self.dtype else rng.normal(0, 2, shape).astype(self.dtype)
+            return (
+                rng.integers(-50, 50, shape).astype(self.dtype)
+                if "int" in self.dtype
+                else rng.normal(0, 2, shape).astype(self.dtype)
+            )
+
         return [some(n, COLUMNS), some(COLUMNS), rng.integers(0, max(n, 1), n)]
 
 
@@ -151,14 +220,22 @@ def test_random_nests(seed):
     kernel = maker.kernel()
     target = native_target(cores=2) if seed % 3 else sse2()
     for n in (0, 1, 5, 8, 11)[seed % 2 :: 2]:
-        check(kernel, maker.arrays(n), {"n": n}, target, tolerance=0 if "int" in dtype else {"float32": 2e-5, "float64": 1e-12}[dtype])
+        check(
+            kernel,
+            maker.arrays(n),
+            {"n": n},
+            target,
+            tolerance=0 if "int" in dtype else {"float32": 2e-5, "float64": 1e-12}[dtype],
+        )
 
 
 def test_parallel_loops_are_shared_only_when_there_is_enough_work():
     n = Symbol("n")
     x, y = Buffer("x", (n,), "float32"), Buffer("y", (n,), "float32")
     i = Symbol("i")
-    kernel = Kernel("p", (x,), (y,), (), ("n",), loop("i", n, store(y, (i,), x[i] + 1.0), "parallel", work=100))
+    kernel = Kernel(
+        "p", (x,), (y,), (), ("n",), loop("i", n, store(y, (i,), x[i] + 1.0), "parallel", work=100)
+    )
     for size, parts in ((3, []), (79, []), (1000, [21])):
         shares.clear()
         check(kernel, [np.arange(size, dtype=np.float32)], {"n": size}, native_target(cores=4))

@@ -25,7 +25,24 @@ def values(dtype: str, seed: int) -> np.ndarray:
     if dtype == "bool":
         return rng.integers(0, 2, LENGTH).astype(bool)
     if is_float(dtype):
-        awkward = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 0.5, 1.5, -2.5, 2.0, 3.0, 1e-8, -700.0, 88.5, 1e30]
+        awkward = [
+            0.0,
+            -0.0,
+            1.0,
+            -1.0,
+            np.inf,
+            -np.inf,
+            np.nan,
+            0.5,
+            1.5,
+            -2.5,
+            2.0,
+            3.0,
+            1e-8,
+            -700.0,
+            88.5,
+            1e30,
+        ]
         many = np.concatenate([awkward, rng.normal(0, 3, LENGTH - len(awkward))])
         with np.errstate(all="ignore"):
             return rng.permutation(many).astype(numpy_type(dtype))
@@ -62,7 +79,9 @@ def all_operations(dtype: str, kind: str) -> tuple[Kernel, list[str]]:
         out = Buffer(f"o{n_out}", (n,), e.dtype)
         outs.append(out)
         stores.append(store(out, (i,), e))
-    return Kernel("ops", (a, b), tuple(outs), (), (), loop("i", n, block(*stores), kind)), [op for op, _ in expressions]
+    return Kernel("ops", (a, b), tuple(outs), (), (), loop("i", n, block(*stores), kind)), [
+        op for op, _ in expressions
+    ]
 
 
 def agree(op: str, dtype: str, got: np.ndarray, want: np.ndarray) -> None:
@@ -91,6 +110,11 @@ def test_constants_of_every_size_are_exact(dtype):
     numbers = values(dtype, 3)
     i = Symbol("i")
     out = Buffer("o", (as_dim(LENGTH), as_dim(9)), dtype)
-    body = block(*(loop("i", 9, store(out, (as_dim(r), i), Const(x.item(), dtype)), "vector") for r, x in enumerate(numbers)))
+    body = block(
+        *(
+            loop("i", 9, store(out, (as_dim(r), i), Const(x.item(), dtype)), "vector")
+            for r, x in enumerate(numbers)
+        )
+    )
     kernel = Kernel("constants", (), (out,), (), (), body)
     same(run(kernel, [])[0], np.repeat(numbers[:, None], 9, 1))

@@ -1,4 +1,5 @@
-"""What the generated text and its assembly look like: the traps of LLVM that we know, and other processors."""
+"""What the generated text and its assembly look like: the traps of LLVM that we know, and other
+processors."""
 
 from __future__ import annotations
 
@@ -55,12 +56,17 @@ def hot_loop(asm: str, instruction: str) -> str:
         if jump and where.get(jump[1], n) < n:
             body = lines[where[jump[1]] + 1 : n]
             text = "\n".join(body)
-            if not any(re.match(r"\.L\w+:", x) for x in body) and text.count(instruction) > best.count(instruction):
+            if not any(re.match(r"\.L\w+:", x) for x in body) and text.count(instruction) > best.count(
+                instruction
+            ):
                 best = text
     return best
 
 
-@pytest.mark.parametrize("name, rows, columns, fma", [("x86-64-v3", 6, 16, 12), ("x86-64-v4", 6, 48, 18), ("x86-64-v4", 12, 16, 12)])
+@pytest.mark.parametrize(
+    "name, rows, columns, fma",
+    [("x86-64-v3", 6, 16, 12), ("x86-64-v4", 6, 48, 18), ("x86-64-v4", 12, 16, 12)],
+)
 def test_register_tiles_do_not_spill(name, rows, columns, fma):
     target = target_from_name(name)
     loop_text = hot_loop(assembly(emit_kernel(gemm(rows, columns), target), target), "vfmadd")
@@ -105,7 +111,9 @@ def test_every_vector_access_is_aligned_like_its_element():
 
 
 def test_avx512_masks_ragged_ends_and_uses_whole_registers():
-    text = assembly(emit_kernel(elementwise("exp"), target_from_name("x86-64-v4")), target_from_name("x86-64-v4"))
+    text = assembly(
+        emit_kernel(elementwise("exp"), target_from_name("x86-64-v4")), target_from_name("x86-64-v4")
+    )
     assert "zmm" in text and "{%k" in text and "callq" not in text
 
 
@@ -123,7 +131,9 @@ def test_maximum_with_a_constant_is_one_instruction():
     x, y = Buffer("x", (n,), "float32"), Buffer("y", (n,), "float32")
     body = loop("v", 8, store(y, (i * 8 + v,), Binary("max", x[i * 8 + v], Const(0.0, "float32"))), "vector")
     target = target_from_name("x86-64-v3")
-    text = assembly(emit_kernel(Kernel("relu", (x,), (y,), (), ("n",), loop("i", n // 8, body)), target), target)
+    text = assembly(
+        emit_kernel(Kernel("relu", (x,), (y,), (), ("n",), loop("i", n // 8, body)), target), target
+    )
     assert text.count("vmaxps") == 1 and "vcmp" not in text and "vblend" not in text
 
 
@@ -133,7 +143,10 @@ def test_objects_for_another_processor():
     assert data[:4] == b"\x7fELF" and data[18] == 0xB7  # e_machine: AArch64
 
 
-@pytest.mark.skipif(not shutil.which("qemu-aarch64") or not shutil.which("aarch64-linux-gnu-gcc"), reason="needs qemu-aarch64 and a cross compiler")
+@pytest.mark.skipif(
+    not shutil.which("qemu-aarch64") or not shutil.which("aarch64-linux-gnu-gcc"),
+    reason="needs qemu-aarch64 and a cross compiler",
+)
 def test_aarch64_code_runs_under_emulation(tmp_path):
     import subprocess
 
@@ -145,7 +158,9 @@ def test_aarch64_code_runs_under_emulation(tmp_path):
         "int main(void){float x[37],y[37];void*b[2]={x,y};long n=37;double e=0;for(int i=0;i<37;i++)x[i]=i*0.3f-5;"
         "kernel(0,b,&n);for(int i=0;i<37;i++)e=fmax(e,fabs(y[i]/exp(x[i])-1));return e>3e-7;}\n"
     )
-    subprocess.run(["aarch64-linux-gnu-gcc", "-static", "-o", "m", "m.c", "k.o", "-lm"], cwd=tmp_path, check=True)
+    subprocess.run(
+        ["aarch64-linux-gnu-gcc", "-static", "-o", "m", "m.c", "k.o", "-lm"], cwd=tmp_path, check=True
+    )
     subprocess.run(["qemu-aarch64", "./m"], cwd=tmp_path, check=True)
 
 

@@ -88,7 +88,13 @@ def test_text_of_a_kernel():
     body = loop(
         "i",
         N,
-        Allocate(ACC, block(loop("v", 8, store(ACC, (V,), X[I] * 2.0), "vector"), If(Binary("lt", Index(I), Const(3, "int64")), store(Y, (I,), ACC[1])))),
+        Allocate(
+            ACC,
+            block(
+                loop("v", 8, store(ACC, (V,), X[I] * 2.0), "vector"),
+                If(Binary("lt", Index(I), Const(3, "int64")), store(Y, (I,), ACC[1])),
+            ),
+        ),
         "parallel",
         work=100,
     )

@@ -30,7 +30,9 @@ def test_what_is_put_is_got(tmp_path):
     assert cache.get(KEY) is None
 
 
-@pytest.mark.parametrize("damage", [lambda b: b[:-1], lambda b: b[:20], lambda b: b"", lambda b: b[:-1] + b"!", lambda b: b"x" + b])
+@pytest.mark.parametrize(
+    "damage", [lambda b: b[:-1], lambda b: b[:20], lambda b: b"", lambda b: b[:-1] + b"!", lambda b: b"x" + b]
+)
 def test_a_damaged_entry_is_missing_and_removed(tmp_path, damage):
     cache = DiskCache(tmp_path)
     cache.put(KEY, b"data")
@@ -106,7 +108,9 @@ def test_many_processes_at_once(tmp_path):
         "        k = key_of(str(n)); d = c.get(k); assert d is None or d == bytes([n]) * 4096; c.put(k, bytes([n]) * 4096)\n"
         "    c._prune(c.limit)\n"
     )
-    children = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], env=os.environ) for _ in range(3)]
+    children = [
+        subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], env=os.environ) for _ in range(3)
+    ]
     assert [child.wait(60) for child in children] == [0, 0, 0]
 
 

@@ -1,9 +1,9 @@
 """Run a kernel one scalar at a time: the meaning of the loop language, slow and plain.
 
-Every access is checked: an index outside its buffer and a read of an element that nothing has written are faults of
-whoever wrote the kernel, and raise `KernelFault`. Lanes of a vector loop and iterations of a parallel loop run one after
-the other, which is what they mean since they are independent; `backwards` runs the latter from last to first, which
-tells whether they really are.
+Every access is checked: an index outside its buffer and a read of an element that nothing has written are
+faults of whoever wrote the kernel, and raise `KernelFault`. Lanes of a vector loop and iterations of a
+parallel loop run one after the other, which is what they mean since they are independent; `backwards` runs
+the latter from last to first, which tells whether they really are.
 """
 
 from __future__ import annotations
@@ -38,9 +38,8 @@ class KernelFault(AssertionError):
 class _Memory:
     """A buffer's elements, and which of them have been written."""
 
-    def __init__(self, array: np.ndarray, written: bool):
-        self.array = array
-        self.written = np.full(array.shape, written)
+    def __init__(self, array: np.ndarray, written: np.ndarray):
+        self.array, self.written = array, written
 
 
 def numpy_type(dtype: str) -> np.dtype:
@@ -71,7 +70,7 @@ def evaluate_kernel(
         shape = tuple(d.evaluate(env) for d in buffer.shape)
         if array.shape != shape or array.dtype != numpy_type(buffer.dtype):
             raise KernelFault(f"{buffer.name} is {buffer.dtype}{shape}, given {array.dtype}{array.shape}")
-        memory[id(buffer)] = _Memory(array.copy(), True)
+        memory[id(buffer)] = _Memory(array.copy(), np.full(array.shape, True))
     for buffer in (*kernel.outputs, *kernel.workspaces):
         memory[id(buffer)] = _blank(buffer, env)
     with np.errstate(all="ignore"):
@@ -80,7 +79,8 @@ def evaluate_kernel(
 
 
 def _blank(buffer: Buffer, env: Mapping[str, int]) -> _Memory:
-    return _Memory(np.zeros(tuple(d.evaluate(env) for d in buffer.shape), numpy_type(buffer.dtype)), False)
+    shape = tuple(d.evaluate(env) for d in buffer.shape)
+    return _Memory(np.zeros(shape, numpy_type(buffer.dtype)), np.full(shape, False))
 
 
 class _Run:
@@ -111,7 +111,9 @@ class _Run:
                 self.stmt(s.body, env)
                 del self.memory[id(s.buffer)]
             case Bind():
-                value = s.value.evaluate(env) if isinstance(s.value, Dim) else int(self.expr(s.value, env, {}))
+                value = (
+                    s.value.evaluate(env) if isinstance(s.value, Dim) else int(self.expr(s.value, env, {}))
+                )
                 self.stmt(s.body, {**env, s.name: value})
             case If():
                 if self.expr(s.cond, env, {}):
@@ -121,31 +123,22 @@ class _Run:
             case _:
                 raise KernelFault(f"unknown statement {s!r}")
 
-    def locate(self, buffer: Buffer, indices: Sequence[IndexLike], env, memo) -> tuple[_Memory, tuple[int, ...]]:
+    def locate(
+        self, buffer: Buffer, indices: Sequence[IndexLike], env, memo
+    ) -> tuple[_Memory, tuple[int, ...]]:
         memory = self.memory.get(id(buffer))
         if memory is None:
-            memory = self.view(buffer, env)
+            memory = self.find(buffer, env)
         try:
-            place = tuple(i.evaluate(env) if isinstance(i, Dim) else int(self.expr(i, env, memo)) for i in indices)
+            place = tuple(
+                i.evaluate(env) if isinstance(i, Dim) else int(self.expr(i, env, memo)) for i in indices
+            )
         except KeyError as missing:
             raise KernelFault(f"variable {missing} in an index of {buffer.name} is not in scope") from None
         shape = memory.array.shape
         if len(place) != len(shape) or not all(0 <= i < n for i, n in zip(place, shape, strict=True)):
             raise KernelFault(f"{buffer.name}{list(place)} is outside shape {list(shape)} (at {env})")
         return memory, place
-
-    def view(self, buffer: Buffer, env: Mapping[str, int]) -> _Memory:
-        """The memory of a view's buffer in the view's shape."""
-        base = self.memory.get(id(buffer.of)) if buffer.of is not None else None
-        if base is None:
-            raise KernelFault(f"buffer {buffer.name} is used outside its scope")
-        shape = tuple(d.evaluate(env) for d in buffer.shape)
-        if math.prod(shape) != base.array.size:
-            raise KernelFault(f"view {buffer.name} of {base.array.shape} has shape {shape}")
-        memory = _Memory(base.array.reshape(shape), True)
-        memory.written = base.written.reshape(shape)
-        self.memory[id(buffer)] = memory
-        return memory
 
     def find(self, buffer: Buffer, env: Mapping[str, int]) -> _Memory:
         memory = self.memory.get(id(buffer))
@@ -156,9 +149,10 @@ class _Run:
         root = self.find(buffer.of, env)
         shape = tuple(d.evaluate(env) for d in buffer.shape)
         if math.prod(shape) != root.array.size or buffer.dtype != root.array.dtype.name:
-            raise KernelFault(f"view {buffer.name} {buffer.dtype}{shape} of {root.array.dtype}{root.array.shape}")
-        view = _Memory(root.array.reshape(shape), True)
-        view.written = root.written.reshape(shape)
+            raise KernelFault(
+                f"view {buffer.name} {buffer.dtype}{shape} of {root.array.dtype}{root.array.shape}"
+            )
+        view = self.memory[id(buffer)] = _Memory(root.array.reshape(shape), root.written.reshape(shape))
         return view
 
     def expr(self, e: Expr, env: dict[str, int], memo: dict[int, np.generic]):
@@ -195,7 +189,7 @@ class _Run:
         raise KernelFault(f"{type(e).__name__} cannot be evaluated inside a kernel")
 
 
-# ---- scalar arithmetic ------------------------------------------------------------------------------------------
+# ---- scalar arithmetic -------------------------------------------------------------------------------------
 _FLOAT_UNARY = {
     "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin,
     "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "asinh": np.arcsinh,
@@ -255,7 +249,9 @@ def unary(op: str, x, dtype: str):
 def binary(op: str, a, b, dtype: str):
     """One of kernel.expr.BINARY on NumPy scalars of one dtype. Integer division by zero gives 0."""
     if op in COMPARE:
-        return np.bool_({"eq": a == b, "ne": a != b, "lt": a < b, "le": a <= b, "gt": a > b, "ge": a >= b}[op])
+        return np.bool_(
+            {"eq": a == b, "ne": a != b, "lt": a < b, "le": a <= b, "gt": a > b, "ge": a >= b}[op]
+        )
     if op in ("and", "or", "xor"):
         return np.bool_({"and": a and b, "or": a or b, "xor": bool(a) != bool(b)}[op])
     if op in ("min", "max"):

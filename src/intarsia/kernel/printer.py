@@ -1,10 +1,10 @@
 """A kernel as text that people can read.
 
-    kernel softmax(x: float32[n, 768]) -> (y: float32[n, 768]); symbols n
-      parallel i in n  work 900:
-        alloc m: float32[1] register
-        m[0] = -inf
-        …
+kernel softmax(x: float32[n, 768]) -> (y: float32[n, 768]); symbols n
+  parallel i in n  work 900:
+    alloc m: float32[1] register
+    m[0] = -inf
+    …
 """
 
 from __future__ import annotations
@@ -12,7 +12,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from intarsia.dim import Dim
-from intarsia.kernel.expr import Binary, Buffer, Cast, Const, Expr, Index, IndexLike, LaneReduce, Load, Reduce, Select, Unary
+from intarsia.kernel.expr import (
+    Binary,
+    Buffer,
+    Cast,
+    Const,
+    Expr,
+    Index,
+    IndexLike,
+    LaneReduce,
+    Load,
+    Reduce,
+    Select,
+    Unary,
+)
 from intarsia.kernel.stmt import Allocate, Bind, Block, For, If, Kernel, Stmt, Store
 
 INFIX = {

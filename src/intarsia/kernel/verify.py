@@ -27,11 +27,11 @@ from intarsia.kernel.expr import (
 from intarsia.kernel.stmt import Allocate, Bind, Block, For, If, Kernel, Stmt, Store
 from intarsia.kernel.target import ITEMSIZE
 
-KINDS = frozenset("serial parallel vector unroll".split())
+KINDS = frozenset(["serial", "parallel", "vector", "unroll"])
 FLOAT_ONLY = frozenset(
-    "exp log sqrt rsqrt reciprocal sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf sigmoid".split()
+    ["exp", "log", "sqrt", "rsqrt", "reciprocal", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "sigmoid"]
 )
-INTEGER_ONLY = frozenset("bitand bitor bitxor shl shr".split())
+INTEGER_ONLY = frozenset(["bitand", "bitor", "bitxor", "shl", "shr"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,9 @@ class _Scope:
     variables: dict[str, str]
     buffers: frozenset[int]
     vector: str | None = None
-    private: frozenset[int] = field(default=frozenset())  # allocated inside the vector loop: one for each lane
+    private: frozenset[int] = field(
+        default=frozenset()
+    )  # allocated inside the vector loop: one for each lane
 
     def bind(self, name: str, kind: str) -> _Scope:
         return _Scope({**self.variables, name: kind}, self.buffers, self.vector, self.private)
@@ -65,7 +67,9 @@ def _shape(b: Buffer, variables: dict[str, str]) -> None:
     for d in b.shape:
         missing = d.symbols() - variables.keys()
         if missing:
-            raise KernelFault(f"{b.name}'s shape {d} uses {', '.join(sorted(missing))}, which is not in scope")
+            raise KernelFault(
+                f"{b.name}'s shape {d} uses {', '.join(sorted(missing))}, which is not in scope"
+            )
 
 
 class _Verifier:
@@ -171,8 +175,14 @@ class _Verifier:
             if "varying" in kinds:
                 self.fail(f"register buffer {b.name} has an index that is not constant after unrolling")
             for i in indices:  # a vector loop's lanes must be neighbours
-                if isinstance(i, Dim) and scope.vector in i.symbols() and i.coefficient(scope.vector or "") is None:
-                    self.fail(f"register buffer {b.name} has the index {i}, which is not linear in {scope.vector}")
+                if (
+                    isinstance(i, Dim)
+                    and scope.vector in i.symbols()
+                    and i.coefficient(scope.vector or "") is None
+                ):
+                    self.fail(
+                        f"register buffer {b.name} has the index {i}, which is not linear in {scope.vector}"
+                    )
         return "lane" if "lane" in kinds else "varying" if "varying" in kinds else "fixed"
 
     def expr(self, e: Expr, scope: _Scope) -> str:
@@ -195,7 +205,9 @@ class _Verifier:
                     self.binary(node)
                 case Select():
                     if node.cond.dtype != "bool" or node.then.dtype != node.orelse.dtype:
-                        self.fail(f"a choice by {node.cond.dtype} between {node.then.dtype} and {node.orelse.dtype}")
+                        self.fail(
+                            f"a choice by {node.cond.dtype} between {node.then.dtype} and {node.orelse.dtype}"
+                        )
                 case Cast():
                     if node.dtype not in ITEMSIZE:
                         self.fail(f"unknown dtype {node.dtype}")

@@ -1,8 +1,8 @@
 """A cache of bytes on disk, shared by processes, bounded, and never in the way.
 
-An entry is one file named by its key, which begins with a checksum of what follows. Files appear complete (written
-aside, then renamed) or not at all; a damaged one counts as missing and is removed. Whatever the file system refuses
-(read-only, full, no home, not a folder) only means that nothing is remembered.
+An entry is one file named by its key, which begins with a checksum of what follows. Files appear complete
+(written aside, then renamed) or not at all; a damaged one counts as missing and is removed. Whatever the file
+system refuses (read-only, full, no home, not a folder) only means that nothing is remembered.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class Access:
         self.sure = True
         self._flat: dict[tuple[int, int], tuple[Dim, object, object]] = {}
 
-    # ---- addresses --------------------------------------------------------------------------------------------
+    # ---- addresses -----------------------------------------------------------------------------------------
     def flat(self, place: Place, index: Sequence[IndexLike]) -> Linear:
         """The element number, data-dependent parts left out."""
         key = (id(index), id(place.strides))
@@ -61,7 +61,11 @@ class Access:
             whole = as_dim(0)
             for i, stride in zip(index, place.strides, strict=True):
                 whole = whole if isinstance(i, Expr) else whole + i * stride
-            polynomial = self._flat[key] = (whole, index, place.strides)  # keeps them alive, so that ids stay theirs
+            polynomial = self._flat[key] = (
+                whole,
+                index,
+                place.strides,
+            )  # keeps them alive, so that ids stay theirs
         total = self.indices.linear(polynomial[0])
         if place.per_lane:
             total = total.times(Linear(place.per_lane))
@@ -103,8 +107,14 @@ class Access:
             return at.base
         return self.f.ins(f"getelementptr {MEMORY_TYPE[place.dtype]}, ptr {at.base}, i64 {at.offset}")
 
-    def dynamic(self, place: Place, index: Sequence[IndexLike], values: dict[int, Value]) -> list[tuple[Value, Linear]]:
-        return [(values[n], self.indices.linear(place.strides[n])) for n, i in enumerate(index) if isinstance(i, Expr)]
+    def dynamic(
+        self, place: Place, index: Sequence[IndexLike], values: dict[int, Value]
+    ) -> list[tuple[Value, Linear]]:
+        return [
+            (values[n], self.indices.linear(place.strides[n]))
+            for n, i in enumerate(index)
+            if isinstance(i, Expr)
+        ]
 
     def lane_addresses(self, place: Place, index: Sequence[IndexLike], values: dict[int, Value]) -> list[str]:
         """A pointer for each lane; of a lane that is off, to a harmless place."""
@@ -116,7 +126,9 @@ class Access:
             self.indices.fixed_lane = None
         return pointers
 
-    def place_in_vector(self, place: Place, index: Sequence[IndexLike], values: dict[int, Value]) -> tuple[str, Address | None]:
+    def place_in_vector(
+        self, place: Place, index: Sequence[IndexLike], values: dict[int, Value]
+    ) -> tuple[str, Address | None]:
         """('scalar' | 'vector' | 'lanes', address or None): how the lanes' elements lie."""
         if any(v.lanes for v in values.values()):
             return "lanes", None
@@ -129,16 +141,26 @@ class Access:
             return "lanes", None
         if step.terms or step.constant not in (0, 1):
             return "lanes", None
-        return ("vector" if step.constant else "scalar"), self.address(place, rest, self.dynamic(place, index, values))
+        return ("vector" if step.constant else "scalar"), self.address(
+            place, rest, self.dynamic(place, index, values)
+        )
 
-    # ---- loads ------------------------------------------------------------------------------------------------
-    def load(self, buffer: Buffer, place: Place, index: Sequence[IndexLike], values: dict[int, Value]) -> Value:
+    # ---- loads ---------------------------------------------------------------------------------------------
+    def load(
+        self, buffer: Buffer, place: Place, index: Sequence[IndexLike], values: dict[int, Value]
+    ) -> Value:
         how, at = self.place_in_vector(place, index, values)
         if how == "lanes" or at is None:
             return self.load_lanes(place, self.lane_addresses(place, index, values))
         lanes = self.lanes if how == "vector" else 0
         mask = self.mask if lanes or not self.sure else None
-        if mask is not None and lanes and at.known and place.size is not None and 0 <= at.offset <= place.size:
+        if (
+            mask is not None
+            and lanes
+            and at.known
+            and place.size is not None
+            and 0 <= at.offset <= place.size
+        ):
             mask = None  # private memory is padded by a vector
         key = ("load", place.scope, id(buffer), at.base, at.offset, lanes, mask.text if mask else "")
         found = self.f.local.get(key) if place.scope != "register" else None
@@ -174,7 +196,9 @@ class Access:
             return pointers
         bits = [self.a.lane(self.mask, i).text for i in range(self.lanes)]
         nowhere = self.nowhere()
-        return [self.f.ins(f"select i1 {b}, ptr {p}, ptr {nowhere}") for b, p in zip(bits, pointers, strict=True)]
+        return [
+            self.f.ins(f"select i1 {b}, ptr {p}, ptr {nowhere}") for b, p in zip(bits, pointers, strict=True)
+        ]
 
     def nowhere(self) -> str:
         """Memory of this function where reads and writes of lanes that are off may go."""
@@ -186,7 +210,7 @@ class Access:
         name = self.f.module.declare(f"llvm.vector.reduce.or.v{mask.lanes}i1", f"i1 {{}}({mask.type})")
         return self.f.ins(f"call i1 @{name}({mask.type} {mask.text})")
 
-    # ---- stores -----------------------------------------------------------------------------------------------
+    # ---- stores --------------------------------------------------------------------------------------------
     def store(self, place: Place, index: Sequence[IndexLike], values: dict[int, Value], v: Value) -> None:
         f, dtype = self.f, place.dtype
         align = ITEMSIZE[dtype]
@@ -194,7 +218,9 @@ class Access:
         if how == "scalar" and at is not None:
             if v.lanes:
                 v = self.a.lane(v, self.lanes - 1)
-            f.line(f"store {MEMORY_TYPE[dtype]} {self.a.to_memory(v)}, ptr {self.pointer(place, at)}, align {align}")
+            f.line(
+                f"store {MEMORY_TYPE[dtype]} {self.a.to_memory(v)}, ptr {self.pointer(place, at)}, align {align}"
+            )
             return
         v = self.a.broadcast(v, self.lanes)
         t, vt = MEMORY_TYPE[dtype], vector_type(MEMORY_TYPE[dtype], self.lanes)
@@ -238,7 +264,9 @@ def _new_masked() -> bool:
 
 
 def _masked_load(t: str, lanes: int) -> str:
-    return f"{t} {{}}(ptr, <{lanes} x i1>, {t})" if _new_masked() else f"{t} {{}}(ptr, i32, <{lanes} x i1>, {t})"
+    return (
+        f"{t} {{}}(ptr, <{lanes} x i1>, {t})" if _new_masked() else f"{t} {{}}(ptr, i32, <{lanes} x i1>, {t})"
+    )
 
 
 def _call_masked_load(name: str, t: str, lanes: int, pointer: str, align: int, mask: str) -> str:
@@ -247,7 +275,11 @@ def _call_masked_load(name: str, t: str, lanes: int, pointer: str, align: int, m
 
 
 def _masked_store(t: str, lanes: int) -> str:
-    return f"void {{}}({t}, ptr, <{lanes} x i1>)" if _new_masked() else f"void {{}}({t}, ptr, i32, <{lanes} x i1>)"
+    return (
+        f"void {{}}({t}, ptr, <{lanes} x i1>)"
+        if _new_masked()
+        else f"void {{}}({t}, ptr, i32, <{lanes} x i1>)"
+    )
 
 
 def _call_masked_store(name: str, t: str, lanes: int, raw: str, pointer: str, align: int, mask: str) -> str:

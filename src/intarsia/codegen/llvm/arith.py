@@ -1,7 +1,7 @@
 """Arithmetic on values of one dtype, scalar or vector: each operator of kernel/expr.py as LLVM instructions.
 
-float16 and bfloat16 are computed in float32 and rounded after each operation, which gives the correctly rounded result
-for + - * / and sqrt. Integer division by zero gives 0, and the one overflowing quotient wraps.
+float16 and bfloat16 are computed in float32 and rounded after each operation, which gives the correctly
+rounded result for + - * / and sqrt. Integer division by zero gives 0, and the one overflowing quotient wraps.
 """
 
 from __future__ import annotations
@@ -9,11 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from intarsia.codegen.llvm import math as approx
-from intarsia.codegen.llvm.writer import MEMORY_TYPE, REGISTER_TYPE, Function, Value, float_literal, splat_literal, vector_type
+from intarsia.codegen.llvm.writer import (
+    MEMORY_TYPE,
+    REGISTER_TYPE,
+    Function,
+    Value,
+    float_literal,
+    splat_literal,
+    vector_type,
+)
 from intarsia.kernel.expr import COMPARE
 from intarsia.support.errors import CodegenError
 
-SIGNED = frozenset("int8 int16 int32 int64".split())
+SIGNED = frozenset(["int8", "int16", "int32", "int64"])
 NARROW = frozenset(("float16", "bfloat16"))
 LIBM = {
     "tan": "tan", "asin": "asin", "acos": "acos", "atan": "atan", "sinh": "sinh", "cosh": "cosh", "asinh": "asinh",
@@ -65,7 +73,7 @@ class Arith:
         self.native_half = "aarch64" in f.target.triple or "+f16c" in f.target.features
         self.native_maximum = "aarch64" in f.target.triple
 
-    # ---- shapes of values -------------------------------------------------------------------------------------
+    # ---- shapes of values ----------------------------------------------------------------------------------
     def broadcast(self, v: Value, lanes: int) -> Value:
         """v in every lane."""
         if v.lanes == lanes:
@@ -79,11 +87,15 @@ class Arith:
         first = f"insertelement {vt} poison, {t} {name}, i64 0"
         if name in self.f.depth_of:
             one = self.f.pure(first, (name,))
-            return self.f.pure(f"shufflevector {vt} {one}, {vt} poison, <{lanes} x i32> zeroinitializer", (one,))
+            return self.f.pure(
+                f"shufflevector {vt} {one}, {vt} poison, <{lanes} x i32> zeroinitializer", (one,)
+            )
         key = ("splat", name, lanes)
         if key not in self.f.local:
             one = self.f.ins(first)
-            self.f.local[key] = self.f.ins(f"shufflevector {vt} {one}, {vt} poison, <{lanes} x i32> zeroinitializer")
+            self.f.local[key] = self.f.ins(
+                f"shufflevector {vt} {one}, {vt} poison, <{lanes} x i32> zeroinitializer"
+            )
         return self.f.local[key]
 
     def lane(self, v: Value, i: int) -> Value:
@@ -112,7 +124,7 @@ class Arith:
         lanes = max(v.lanes for v in values)
         return tuple(self.broadcast(v, lanes) if lanes else v for v in values)
 
-    # ---- small pieces -----------------------------------------------------------------------------------------
+    # ---- small pieces --------------------------------------------------------------------------------------
     def ins(self, text: str, like: Value, dtype: str | None = None) -> Value:
         return Value(self.f.ins(text), dtype or like.dtype, like.lanes)
 
@@ -136,7 +148,11 @@ class Arith:
         lanes = max(cond.lanes, a.lanes, b.lanes)
         if lanes:
             a, b = self.broadcast(a, lanes), self.broadcast(b, lanes)
-        return Value(self.f.ins(f"select {cond.type} {cond.text}, {a.type} {a.text}, {b.type} {b.text}"), a.dtype, lanes)
+        return Value(
+            self.f.ins(f"select {cond.type} {cond.text}, {a.type} {a.text}, {b.type} {b.text}"),
+            a.dtype,
+            lanes,
+        )
 
     def compare(self, predicate: str, a: Value, b: Value) -> Value:
         kind = "fcmp" if is_float(a.dtype) else "icmp"
@@ -151,7 +167,7 @@ class Arith:
             return v
         return self.from_memory(self.to_memory(v), v.dtype, v.lanes)
 
-    # ---- operators --------------------------------------------------------------------------------------------
+    # ---- operators -----------------------------------------------------------------------------------------
     def unary(self, op: str, x: Value) -> Value:
         if is_float(x.dtype):
             return self.float_unary(op, x)
@@ -215,7 +231,9 @@ class Arith:
     def libm(self, name: str, args: list[Value]) -> Value:
         """A call of the C library for each lane."""
         t = REGISTER_TYPE[args[0].dtype]
-        full = self.f.module.declare(name + ("f" if t == "float" else ""), f"{t} {{}}({', '.join([t] * len(args))})")
+        full = self.f.module.declare(
+            name + ("f" if t == "float" else ""), f"{t} {{}}({', '.join([t] * len(args))})"
+        )
 
         def scalar(parts: list[Value]) -> Value:
             operands = ", ".join(f"{t} {p.text}" for p in parts)
@@ -300,7 +318,11 @@ class Arith:
                 root = self.arith("fadd", self.intrinsic("sqrt", [a]), self.like(0.0, a))
                 low = self.compare("oeq", a, self.like(float("-inf"), a))
                 return self.select(low, self.like(float("inf"), a), root)
-        return self.libm("pow", [a, b]) if a.dtype == "float64" else Value(approx.pow32(self, a, b), a.dtype, a.lanes)
+        return (
+            self.libm("pow", [a, b])
+            if a.dtype == "float64"
+            else Value(approx.pow32(self, a, b), a.dtype, a.lanes)
+        )
 
     def float_mod(self, a: Value, b: Value) -> tuple[Value, Value]:
         """(a mod b with b's sign, floor of the quotient), as NumPy defines them."""
@@ -309,14 +331,18 @@ class Arith:
         signs = self.arith("xor", self.compare("olt", rest, zero), self.compare("olt", b, zero))
         lower = self.arith("and", signs, self.compare("une", rest, zero))
         moved = self.select(lower, self.arith("fadd", rest, b), rest)
-        remainder = self.select(self.compare("oeq", moved, zero), self.intrinsic("copysign", [zero, b]), moved)
+        remainder = self.select(
+            self.compare("oeq", moved, zero), self.intrinsic("copysign", [zero, b]), moved
+        )
         quotient = self.arith("fdiv", self.arith("fsub", a, rest), b)
         quotient = self.select(lower, self.arith("fsub", quotient, self.like(1.0, a)), quotient)
         floor = self.intrinsic("floor", [quotient])
         beyond = self.compare("ogt", self.arith("fsub", quotient, floor), self.like(0.5, a))
         floor = self.select(beyond, self.arith("fadd", floor, self.like(1.0, a)), floor)
         exact = self.arith("fdiv", a, b)
-        floor = self.select(self.compare("oeq", quotient, zero), self.intrinsic("copysign", [zero, exact]), floor)
+        floor = self.select(
+            self.compare("oeq", quotient, zero), self.intrinsic("copysign", [zero, exact]), floor
+        )
         by_zero = self.compare("oeq", b, zero)
         return self.select(by_zero, rest, remainder), self.select(by_zero, exact, floor)
 
@@ -333,7 +359,11 @@ class Arith:
             case "shl" | "shr":
                 if b.const is not None:
                     inside = 0 <= int(b.const) < bits_of(a.dtype)
-                    return self.arith("shl" if op == "shl" else "ashr" if signed else "lshr", a, b) if inside else self.like(0, a)
+                    return (
+                        self.arith("shl" if op == "shl" else "ashr" if signed else "lshr", a, b)
+                        if inside
+                        else self.like(0, a)
+                    )
                 fits = self.compare("ult", b, self.like(bits_of(a.dtype), a))
                 amount = self.select(fits, b, self.like(0, a))
                 moved = self.arith("shl" if op == "shl" else "ashr" if signed else "lshr", a, amount)
@@ -345,10 +375,18 @@ class Arith:
                     return self.divide("div" if op == "floordiv" else "rem", a, b)
                 rest = self.divide("rem", a, b)
                 zero = self.like(0, a)
-                lower = self.arith("and", self.compare("ne", rest, zero), self.compare("slt", self.arith("xor", rest, b), zero))
+                lower = self.arith(
+                    "and",
+                    self.compare("ne", rest, zero),
+                    self.compare("slt", self.arith("xor", rest, b), zero),
+                )
                 if op == "mod":
                     return self.arith("add", rest, self.select(lower, b, zero))
-                return self.arith("add", self.divide("div", a, b), self.ins(f"sext {lower.type} {lower.text} to {a.type}", a))
+                return self.arith(
+                    "add",
+                    self.divide("div", a, b),
+                    self.ins(f"sext {lower.type} {lower.text} to {a.type}", a),
+                )
             case "pow":
                 return self.integer_power(a, b)
         raise CodegenError("CODE-002", f"there is no {op} of {a.dtype}")
@@ -380,7 +418,7 @@ class Arith:
 
         return self.per_lane([a, b], scalar)
 
-    # ---- conversions ------------------------------------------------------------------------------------------
+    # ---- conversions ---------------------------------------------------------------------------------------
     def cast(self, x: Value, dtype: str) -> Value:
         """As kernel.expr.Cast documents."""
         source = x.dtype
@@ -427,7 +465,11 @@ class Arith:
         """The stored form of v (bool as i8, narrow floats as i16); its name."""
         out = vector_type(MEMORY_TYPE[v.dtype], v.lanes)
         if v.dtype == "bool":
-            return splat_literal("i8", str(int(v.const)), v.lanes) if v.const is not None else self.f.ins(f"zext {v.type} {v.text} to {out}")
+            return (
+                splat_literal("i8", str(int(v.const)), v.lanes)
+                if v.const is not None
+                else self.f.ins(f"zext {v.type} {v.text} to {out}")
+            )
         if v.dtype == "bfloat16":
             return approx.to_bfloat16(self, v)
         if v.dtype == "float16":
@@ -442,7 +484,9 @@ class Arith:
         """The register form of a stored element."""
         stored, out = vector_type(MEMORY_TYPE[dtype], lanes), vector_type(REGISTER_TYPE[dtype], lanes)
         if dtype == "bool":
-            return Value(self.f.ins(f"icmp ne {stored} {name}, {'zeroinitializer' if lanes else '0'}"), dtype, lanes)
+            return Value(
+                self.f.ins(f"icmp ne {stored} {name}, {'zeroinitializer' if lanes else '0'}"), dtype, lanes
+            )
         if dtype == "bfloat16":
             wide = vector_type("i32", lanes)
             up = self.f.ins(f"zext {stored} {name} to {wide}")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 from intarsia.codegen.llvm.access import Access, Place, strides_of
 from intarsia.codegen.llvm.arith import Arith, constant
-from intarsia.codegen.llvm.index import LANE, Binding, Indices, Linear, NotAffine
-from intarsia.codegen.llvm.writer import MEMORY_TYPE, Function, Value, splat_literal, vector_type
-from intarsia.dim import Dim
+from intarsia.codegen.llvm.index import LANE, Binding, Indices, Linear, NotAffine, Terms, terms_of
+from intarsia.codegen.llvm.writer import MEMORY_TYPE, Function, Interval, Value, splat_literal, vector_type
+from intarsia.dim import Dim, as_dim
 from intarsia.kernel.expr import (
     COMPARE,
     Binary,
@@ -27,7 +28,8 @@ from intarsia.kernel.expr import (
 from intarsia.kernel.target import ITEMSIZE
 from intarsia.support.errors import CodegenError
 
-COSTLY = frozenset("exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf sigmoid".split())
+COSTLY = frozenset(["exp", "log", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "sigmoid"])
+NEGATED = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le", "eq": "ne", "ne": "eq"}
 FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
 SIGNED_PREDICATE = {"lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge", "eq": "eq", "ne": "ne"}
 
@@ -63,7 +65,7 @@ class ExprEmitter:
     def lanes(self) -> int:
         return self.access.lanes
 
-    # ---- expressions ------------------------------------------------------------------------------------------
+    # ---- expressions ---------------------------------------------------------------------------------------
     def value(self, e: Expr) -> Value:
         """A whole expression, by itself."""
         self.memo = {}
@@ -82,7 +84,9 @@ class ExprEmitter:
             case Index():
                 return self.index(e.dim)
             case Load():
-                return self.access.load(e.buffer, self.place(e.buffer), e.indices, self.index_values(e.indices))
+                return self.access.load(
+                    e.buffer, self.place(e.buffer), e.indices, self.index_values(e.indices)
+                )
             case Unary():
                 return self.a.unary(e.op, self.expr(e.x))
             case Binary():
@@ -90,7 +94,11 @@ class ExprEmitter:
                     raise CodegenError("CODE-001", f"{e.op} of {e.a.dtype} and {e.b.dtype}")
                 if e.op in COMPARE and (known := self.index_comparison(e)) is not None:
                     return known
-                if e.op == "add" and e.dtype in ("float32", "float64") and (fused := self.fused(e)) is not None:
+                if (
+                    e.op == "add"
+                    and e.dtype in ("float32", "float64")
+                    and (fused := self.fused(e)) is not None
+                ):
                     return fused
                 a = self.expr(e.a)
                 if e.op in ("and", "or") and a.const is not None and a.const == (e.op == "or"):
@@ -116,7 +124,7 @@ class ExprEmitter:
         """The data-dependent ones among an access's indices, as int64."""
         return {n: self.a.cast(self.expr(i), "int64") for n, i in enumerate(index) if isinstance(i, Expr)}
 
-    # ---- index arithmetic as values ---------------------------------------------------------------------------
+    # ---- index arithmetic as values ------------------------------------------------------------------------
     def index(self, d: Dim) -> Value:
         try:
             return self.linear_value(self.indices.linear(d))
@@ -147,24 +155,50 @@ class ExprEmitter:
 
     def index_comparison(self, e: Binary) -> Value | None:
         """A comparison of two affine indices: decided where bounds tell, else one scalar or 32-bit lane comparison."""
+        difference = self.difference(e)
+        return None if difference is None else self.compare_zero(e.op, difference)
+
+    def difference(self, e: Binary) -> Linear | None:
+        """e.a - e.b in linear form, if both are indices."""
         sides = []
         for side in (e.a, e.b):
             match side:
                 case Index():
                     sides.append(side.dim)
                 case Const(dtype="int64"):
-                    sides.append(side.value)
+                    sides.append(as_dim(int(side.value)))
                 case _:
                     return None
         try:
-            left, right = (Linear(int(s)) if not isinstance(s, Dim) else self.indices.linear(s) for s in sides)
-            return self.compare_zero(e.op, left.add(right, -1))
+            return self.indices.linear(sides[0]).add(self.indices.linear(sides[1]), -1)
         except NotAffine:
             return None
 
+    def facts(self, cond: Expr, holds: bool) -> dict[Terms, Interval]:
+        """What a comparison of indices (or a conjunction of them) says of index expressions where it holds, or fails."""
+        if not isinstance(cond, Binary):
+            return {}
+        if cond.op == "and" and holds:
+            return self.facts(cond.a, True) | self.facts(cond.b, True)
+        x = self.difference(cond) if cond.op in COMPARE else None
+        if x is None or not x.terms:
+            return {}
+        op = cond.op if holds else NEGATED[cond.op]
+        low = {"ge": 0, "gt": 1, "eq": 0}.get(op, -inf)
+        high = {"le": 0, "lt": -1, "eq": 0}.get(op, inf)
+        minus = Linear().add(x, -1)
+        found = {
+            terms_of(x): (low - x.constant, high - x.constant),
+            terms_of(minus): (x.constant - high, x.constant - low),
+        }
+        for terms, (lo, hi) in found.items():
+            known = self.indices.facts.get(terms, (-inf, inf))
+            found[terms] = max(lo, known[0]), min(hi, known[1])
+        return found
+
     def compare_zero(self, op: str, x: Linear) -> Value | None:
         """x op 0, or None if the lane's coefficient is not 0, 1 or -1."""
-        low, high = self.indices.interval(x)
+        low, high = self.indices.bounds(x)
         decided = {
             "lt": (high < 0, low >= 0), "le": (high <= 0, low > 0), "gt": (low > 0, high <= 0), "ge": (low >= 0, high < 0),
             "eq": (low == high == 0, low > 0 or high < 0), "ne": (low > 0 or high < 0, low == high == 0),
@@ -200,7 +234,7 @@ class ExprEmitter:
         text = f"icmp {SIGNED_PREDICATE[op]} {vector_type('i32', n)} {iota}, {limit}"
         return Value(f.pure(text, self.indices.names(limit)), "bool", n)
 
-    # ---- choice -----------------------------------------------------------------------------------------------
+    # ---- choice --------------------------------------------------------------------------------------------
     def choose(self, e: Select) -> Value:
         cond = self.expr(e.cond)
         if cond.const is not None:
@@ -245,7 +279,9 @@ class ExprEmitter:
         self.memo, f.local = memo, local
         f.start(done)
         (a, from_a), (b, from_b) = arms
-        return Value(f.ins(f"phi {a.type} [ {a.text}, %{from_a} ], [ {b.text}, %{from_b} ]"), a.dtype, a.lanes)
+        return Value(
+            f.ins(f"phi {a.type} [ {a.text}, %{from_a} ], [ {b.text}, %{from_b} ]"), a.dtype, a.lanes
+        )
 
     def varies(self, e: Expr) -> bool:
         """Whether e may differ between lanes; true wherever that is not plain to see."""
@@ -286,7 +322,7 @@ class ExprEmitter:
             self._cheap[id(e)] = found
         return found
 
-    # ---- reductions over a register buffer --------------------------------------------------------------------
+    # ---- reductions over a register buffer -----------------------------------------------------------------
     def lane_reduce(self, e: LaneReduce) -> Value:
         """All elements combined: vectors pairwise, then halves of a vector onto each other, then what is left over."""
         place = self.place(e.buffer)
@@ -302,14 +338,22 @@ class ExprEmitter:
         width = 1 << (max(self.f.target.lanes(e.dtype), 1).bit_length() - 1)
         while width > count:
             width //= 2
-        parts = [self.raw_load(place, i, width if width > 1 else 0) for i in range(0, count - width + 1, width)]
+        parts = [
+            self.raw_load(place, i, width if width > 1 else 0) for i in range(0, count - width + 1, width)
+        ]
         total = self.pairwise(op, parts)
         while width > 1:
             width //= 2
             order = ", ".join(f"i32 {i}" for i in range(width, 2 * width))
             low_order = ", ".join(f"i32 {i}" for i in range(width))
             halves = [
-                Value(self.f.ins(f"shufflevector {total.type} {total.text}, {total.type} poison, <{width} x i32> <{o}>"), e.dtype, width)
+                Value(
+                    self.f.ins(
+                        f"shufflevector {total.type} {total.text}, {total.type} poison, <{width} x i32> <{o}>"
+                    ),
+                    e.dtype,
+                    width,
+                )
                 for o in (low_order, order)
             ]
             total = self.a.binary(op, *halves)
@@ -333,6 +377,8 @@ class ExprEmitter:
     def raw_load(self, place: Place, element: int, lanes: int) -> Value:
         """Elements of a buffer by their number."""
         t = MEMORY_TYPE[place.dtype]
-        pointer = self.f.ins(f"getelementptr {t}, ptr {place.pointer}, i64 {element}") if element else place.pointer
+        pointer = (
+            self.f.ins(f"getelementptr {t}, ptr {place.pointer}, i64 {element}") if element else place.pointer
+        )
         raw = self.f.ins(f"load {vector_type(t, lanes)}, ptr {pointer}, align {ITEMSIZE[place.dtype]}")
         return self.a.from_memory(raw, place.dtype, lanes)

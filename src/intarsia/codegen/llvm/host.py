@@ -25,7 +25,9 @@ NAMED = {
         l2=1 << 20,
         fma=True,
     ),
-    "aarch64": Target(triple="aarch64-unknown-linux-gnu", cpu="generic", features="+neon", registers=32, fma=True),
+    "aarch64": Target(
+        triple="aarch64-unknown-linux-gnu", cpu="generic", features="+neon", registers=32, fma=True
+    ),
 }
 
 
@@ -34,7 +36,9 @@ def target_from_name(name: str, cores: int = 1) -> Target:
     if name == "host":
         return host_target(cores)
     if name not in NAMED:
-        raise UnsupportedError("CODE-004", f"there is no target {name}", remedy=f"use one of host, {', '.join(NAMED)}")
+        raise UnsupportedError(
+            "CODE-004", f"there is no target {name}", remedy=f"use one of host, {', '.join(NAMED)}"
+        )
     return replace(NAMED[name], cores=cores)
 
 
@@ -69,7 +73,15 @@ def _host() -> Target:
     wide = all(f in flags for f in _AVX512)
     bits = 512 if wide else 256 if "avx2" in flags else 128
     registers = 32 if wide else 16
-    return Target(triple=triple, cpu=cpu, features=features, vector_bits=bits, registers=registers, fma="fma" in flags, **sizes)
+    return Target(
+        triple=triple,
+        cpu=cpu,
+        features=features,
+        vector_bits=bits,
+        registers=registers,
+        fma="fma" in flags,
+        **sizes,
+    )
 
 
 def _cache_sizes() -> dict[int, int]:

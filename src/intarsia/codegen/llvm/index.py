@@ -1,7 +1,7 @@
 """Symbolic integers as i64 arithmetic.
 
-An index is first brought into linear form, `constant + sum of coefficient * product of names`, with unrolled variables
-already replaced by numbers; then each loop level adds its part in its own preamble.
+An index is first brought into linear form, `constant + sum of coefficient * product of names`, with unrolled
+variables already replaced by numbers; then each loop level adds its part in its own preamble.
 """
 
 from __future__ import annotations
@@ -88,6 +88,14 @@ class Linear:
         return rest, step
 
 
+Terms = tuple[tuple[tuple[str, ...], int], ...]
+
+
+def terms_of(x: Linear) -> Terms:
+    """x without its constant, as a key."""
+    return tuple(sorted(x.terms.items()))
+
+
 class Indices:
     """Lowers dimensions inside one function, given what its variables are."""
 
@@ -95,6 +103,9 @@ class Indices:
         self.f, self.variables, self.lookup = f, variables, lookup
         self.lanes = 0
         self.fixed_lane: int | None = None
+        # what branches around here have decided: terms -> bounds of their sum. Only comparisons may use it: index
+        # arithmetic moves out of branches, and its bounds with it.
+        self.facts: dict[Terms, Interval] = {}
 
     def linear(self, d: Dim) -> Linear:
         """d in linear form; NotAffine where the lane is inside a division, remainder, min or max."""
@@ -174,7 +185,7 @@ class Indices:
             case _:
                 return self.mod(*args)
 
-    # ---- arithmetic on names ----------------------------------------------------------------------------------
+    # ---- arithmetic on names -------------------------------------------------------------------------------
     def interval(self, x: Linear) -> Interval:
         """Bounds of x by interval arithmetic over what is known of the names."""
         low = high = float(x.constant)
@@ -187,6 +198,14 @@ class Indices:
             low, high = low + a, high + b
         return low, high
 
+    def bounds(self, x: Linear) -> Interval:
+        """Bounds of x here, with what branches have decided."""
+        low, high = self.interval(x)
+        fact = self.facts.get(terms_of(x)) if self.facts else None
+        if fact is None:
+            return low, high
+        return max(low, fact[0] + x.constant), min(high, fact[1] + x.constant)
+
     def value(self, x: Linear) -> str:
         """x (free of LANE) as an i64 operand."""
         total: str | None = None
@@ -196,7 +215,9 @@ class Indices:
                 product = self.f.pure(f"mul nsw i64 {product}, {other}", (product, other))
             if c != 1:
                 product = self.scale(product, c)
-            total = product if total is None else self.f.pure(f"add nsw i64 {total}, {product}", (total, product))
+            total = (
+                product if total is None else self.f.pure(f"add nsw i64 {total}, {product}", (total, product))
+            )
         if total is None:
             return str(x.constant)
         if x.constant:
@@ -252,14 +273,16 @@ class Indices:
             return self.f.pure(f"udiv i64 {x}, {y}", names, (0, high))
         quotient = self.f.pure(f"sdiv i64 {x}, {y}", names)
         rest = self.f.pure(f"srem i64 {x}, {y}", names)
-        return self.f.pure(f"sub i64 {quotient}, {self.borrow(rest, y)}", (quotient, *self.names(self.borrow(rest, y))))
+        return self.f.pure(
+            f"sub i64 {quotient}, {self.borrow(rest, y)}", (quotient, *self.names(self.borrow(rest, y)))
+        )
 
     def mod(self, a: Linear, b: Linear) -> str | int:
         low, high = self.interval(a)
         x, names = self.operand(a)
         if not b.terms and b.constant > 0:
             c = b.constant
-            if 0 <= low and high < c:
+            if low >= 0 and high < c:
                 return x if not x.lstrip("-").isdigit() else int(x)
             if c & (c - 1) == 0:
                 return self.f.pure(f"and i64 {x}, {c - 1}", names, (0, c - 1))

@@ -74,7 +74,9 @@ def _jit():
     global _linker, _linker_process
     if _linker is None or _linker_process != os.getpid():
         native.initialise()
-        machine = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(codemodel="small", jit=True)
+        machine = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(
+            codemodel="small", jit=True
+        )
         _linker, _linker_process = llvm.create_lljit_compiler(machine, suppress_errors=True), os.getpid()
     return _linker
 
@@ -85,7 +87,9 @@ class Library:
     symbols: names that can be asked for; imports: addresses of names that the objects need besides the C library.
     """
 
-    def __init__(self, objects: Iterable[bytes], symbols: Iterable[str], imports: dict[str, int] | None = None):
+    def __init__(
+        self, objects: Iterable[bytes], symbols: Iterable[str], imports: dict[str, int] | None = None
+    ):
         self._symbols = frozenset(symbols)
         builder = llvm.JITLibraryBuilder()
         for data in objects:

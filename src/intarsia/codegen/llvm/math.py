@@ -1,10 +1,10 @@
 """exp, log, tanh, erf and their kin as straight-line code over vectors; no table, no call of the C library.
 
-Methods: range reduction and polynomials (after Cody and Waite, Software Manual for the Elementary Functions, 1980).
-Coefficients are our own: interpolation at Chebyshev nodes in 70-digit arithmetic, and for the rational functions a
-minimax fit by Lawson's reweighting, scaled so that rounding the coefficients to float32 hurts least. Errors measured by
-tests/codegen/test_math.py, in units of the last place (float32, with fused multiply-add): exp 1, log 1, sigmoid 3,
-tanh and erf 5, sin and cos 1.
+Methods: range reduction and polynomials (after Cody and Waite, Software Manual for the Elementary Functions,
+1980). Coefficients are our own: interpolation at Chebyshev nodes in 70-digit arithmetic, and for the rational
+functions a minimax fit by Lawson's reweighting, scaled so that rounding the coefficients to float32 hurts
+least. Errors measured by tests/codegen/test_math.py, in units of the last place (float32, with fused
+multiply-add): exp 1, log 1, sigmoid 3, tanh and erf 5, sin and cos 1.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Vec:
     def atleast(self, low: float) -> Vec:
         return self.where(self.cmp("olt", low), low)
 
-    # ---- the same bits as integers ----------------------------------------------------------------------------
+    # ---- the same bits as integers -------------------------------------------------------------------------
     @property
     def wide(self) -> bool:
         return self.v.dtype == "float64"
@@ -145,10 +145,16 @@ class Vec:
         return self.a.f.ins(f"bitcast {self.v.type} {self.v.text} to {self.int_type}")
 
     def of_bits(self, bits: str) -> Vec:
-        return self.new(Value(self.a.f.ins(f"bitcast {self.int_type} {bits} to {self.v.type}"), self.v.dtype, self.v.lanes))
+        return self.new(
+            Value(
+                self.a.f.ins(f"bitcast {self.int_type} {bits} to {self.v.type}"), self.v.dtype, self.v.lanes
+            )
+        )
 
     def iop(self, op: str, x: str, y: str | int) -> str:
-        right = splat_literal("i64" if self.wide else "i32", str(y), self.v.lanes) if isinstance(y, int) else y
+        right = (
+            splat_literal("i64" if self.wide else "i32", str(y), self.v.lanes) if isinstance(y, int) else y
+        )
         return self.a.f.ins(f"{op} {self.int_type} {x}, {right}")
 
 
@@ -156,7 +162,13 @@ def exp(x: Vec) -> Vec:
     """2^n e^r with |r| <= ln(2) / 2; 2^n in two factors, so that overflow and subnormal results come out right."""
     if x.wide:
         x = x.upto(710.0).atleast(-746.0)
-        magic, half, bias, mantissa, parts = 6755399441055744.0, 4096, 1023, 52, (0.6931471803691238, 1.9082149292705877e-10)
+        magic, half, bias, mantissa, parts = (
+            6755399441055744.0,
+            4096,
+            1023,
+            52,
+            (0.6931471803691238, 1.9082149292705877e-10),
+        )
         magic_bits, coefficients = 0x4338000000000000, EXP64
     else:
         x = x.upto(89.0).atleast(-104.0)
@@ -176,7 +188,9 @@ def exp(x: Vec) -> Vec:
 
 def log(x: Vec) -> Vec:
     """k ln 2 + log(1 + f), sqrt(1/2) <= 1 + f < sqrt(2)."""
-    tiny, up, power = (2.2250738585072014e-308, 2.0**54, 54.0) if x.wide else (1.1754943508222875e-38, 2.0**24, 24.0)
+    tiny, up, power = (
+        (2.2250738585072014e-308, 2.0**54, 54.0) if x.wide else (1.1754943508222875e-38, 2.0**24, 24.0)
+    )
     subnormal = x.cmp("olt", tiny)
     y = x.where(subnormal, x * up)
     bits = y.bits()
@@ -288,7 +302,13 @@ def circular(x: Vec, quarter: int) -> Vec:
     f.jump(done)
     f.start(done)
     f.module.define("!0", '!0 = !{!"branch_weights", i32 1, i32 1000}')
-    return x.new(Value(f.ins(f"phi {x.v.type} [ {near.v.text}, %{before} ], [ {chosen.text}, %{after} ]"), x.v.dtype, lanes))
+    return x.new(
+        Value(
+            f.ins(f"phi {x.v.type} [ {near.v.text}, %{before} ], [ {chosen.text}, %{after} ]"),
+            x.v.dtype,
+            lanes,
+        )
+    )
 
 
 def _routine(function):
@@ -327,7 +347,8 @@ def pow32(a: Arith, base: Value, exponent: Value) -> str:
 
 def integer_power(name: str, t: str, signed: bool) -> str:
     """A function of two integers: base^exponent modulo 2^bits; 1 / base^-exponent truncated where exponent < 0."""
-    negative = f"""  %neg = icmp slt {t} %e, 0
+    negative = (
+        f"""  %neg = icmp slt {t} %e, 0
   br i1 %neg, label %inverse, label %loop
 inverse:
   %one = icmp eq {t} %b, 1
@@ -338,7 +359,10 @@ inverse:
   %m = select i1 %minus, {t} %sign, {t} 0
   %i = select i1 %one, {t} 1, {t} %m
   ret {t} %i
-""" if signed else "  br label %loop\n"
+"""
+        if signed
+        else "  br label %loop\n"
+    )
     return f"""define internal {t} @{name}({t} %b, {t} %e) nounwind noinline {{
 entry:
 {negative}loop:
@@ -360,7 +384,7 @@ done:
 }}"""
 
 
-# ---- narrow floats ----------------------------------------------------------------------------------------------
+# ---- narrow floats -----------------------------------------------------------------------------------------
 def to_bfloat16(a: Arith, v: Value) -> str:
     """float32 to the upper half of its bits, to nearest even; NaN becomes a quiet NaN of the same sign."""
     f, lanes = a.f, v.lanes
@@ -426,7 +450,9 @@ def from_float16(a: Arith, name: str, lanes: int) -> str:
 def round_to_odd(a: Arith, v: Value) -> str:
     """float64 to float32: toward zero, then the last bit set if that was inexact. Rounding once more is then exact."""
     f, lanes = a.f, v.lanes
-    near = Vec(a, Value(f.ins(f"fptrunc {v.type} {v.text} to {vector_type('float', lanes)}"), "float32", lanes))
+    near = Vec(
+        a, Value(f.ins(f"fptrunc {v.type} {v.text} to {vector_type('float', lanes)}"), "float32", lanes)
+    )
     back = a.float_to_float(near.v, "float64", vector_type("double", lanes))
     d = Vec(a, v)
     b = Vec(a, back)
@@ -435,5 +461,3 @@ def round_to_odd(a: Arith, v: Value) -> str:
     step = f.ins(f"sext {above.type} {above.text} to {near.int_type}")
     odd = f.ins(f"zext {inexact.type} {inexact.text} to {near.int_type}")
     return near.of_bits(near.iop("or", near.iop("add", near.bits(), step), odd)).v.text
-
-

@@ -1,8 +1,9 @@
 """LLVM itself: IR text to objects or assembly, on several threads at once.
 
-llvmlite guards every call by one lock, so its threads take turns. LLVM needs no such lock for separate contexts: the
-same library, opened a second time through ctypes, is called without it, each thread with a context and a target machine
-of its own. Where these entry points are missing or differ, llvmlite's own way is used, one at a time.
+llvmlite guards every call by one lock, so its threads take turns. LLVM needs no such lock for separate
+contexts: the same library, opened a second time through ctypes, is called without it, each thread with a
+context and a target machine of its own. Where these entry points are missing or differ, llvmlite's own way is
+used, one at a time.
 """
 
 from __future__ import annotations
@@ -90,7 +91,9 @@ def _emit_raw(lib: ctypes.CDLL, ir: str, target: Target, assembly: bool) -> byte
     message = c_void_p()
 
     def refuse(what: str) -> CodegenError:
-        text = ctypes.string_at(message.value).decode(errors="replace") if message.value else "no reason given"
+        text = (
+            ctypes.string_at(message.value).decode(errors="replace") if message.value else "no reason given"
+        )
         if message.value:
             lib.LLVMPY_DisposeString(message)
         return CodegenError("CODE-003", f"LLVM cannot {what}: {text.strip()}")
@@ -105,7 +108,16 @@ def _emit_raw(lib: ctypes.CDLL, ir: str, target: Target, assembly: bool) -> byte
         if not module:
             raise refuse("read our code")
         machine = lib.LLVMPY_CreateTargetMachine(
-            described, target.triple.encode(), target.cpu.encode(), target.features.encode(), 2, b"pic", b"small", 0, 0, b""
+            described,
+            target.triple.encode(),
+            target.cpu.encode(),
+            target.features.encode(),
+            2,
+            b"pic",
+            b"small",
+            0,
+            0,
+            b"",
         )
         if not machine:
             raise CodegenError("CODE-003", f"LLVM has no target machine for {target.triple}, {target.cpu}")

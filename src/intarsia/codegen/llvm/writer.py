@@ -1,8 +1,9 @@
 """Text of one LLVM function: names, blocks, and a place for what does not change inside a loop.
 
-A function is a tree of scopes (a loop's body, a branch's arm, what follows a computed binding). Each scope begins with
-a preamble; pure index arithmetic goes into the preamble of the outermost scope that knows its operands and is written
-there once. So loop-invariant code motion and common subexpressions of index arithmetic need no optimiser.
+A function is a tree of scopes (a loop's body, a branch's arm, what follows a computed binding). Each scope
+begins with a preamble; pure index arithmetic goes into the preamble of the outermost scope that knows its
+operands and is written there once. So loop-invariant code motion and common subexpressions of index
+arithmetic need no optimiser.
 """
 
 from __future__ import annotations
@@ -107,11 +108,13 @@ class Function:
         root = Scope()
         self.root = root
         self.scopes = [root]
-        self.depth_of: dict[str, int] = {}  # names that preambles may use -> depth of the scope that defines them
+        self.depth_of: dict[
+            str, int
+        ] = {}  # names that preambles may use -> depth of the scope that defines them
         self.range_of: dict[str, Interval] = {}
         self.local: dict[tuple, Any] = {}  # values that are available here (loads, broadcasts): what -> name
 
-    # ---- lines ------------------------------------------------------------------------------------------------
+    # ---- lines ---------------------------------------------------------------------------------------------
     def name(self) -> str:
         self.count += 1
         return f"%v{self.count}"
@@ -153,7 +156,7 @@ class Function:
         self.depth_of[name] = 0
         return name
 
-    # ---- control ----------------------------------------------------------------------------------------------
+    # ---- control -------------------------------------------------------------------------------------------
     def label(self, hint: str) -> str:
         self.labels += 1
         return f"{hint}{self.labels}"
