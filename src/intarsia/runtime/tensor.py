@@ -7,14 +7,13 @@ No other value is ever cast: a wrong dtype is an error that says how to convert.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from intarsia.support.errors import InputError
-
 
 _LINE = 64
 
@@ -178,18 +177,3 @@ def _from_dlpack(value: Any, signature: Signature) -> np.ndarray:
             f"input '{signature.name}' cannot be read in place: {e}",
             remedy="move it to the CPU first",
         ) from None
-
-
-class Block:
-    """Memory that a native call gave away; freed when the last array over it goes."""
-
-    __slots__ = ("__array_interface__", "_block", "_drop")
-
-    def __init__(
-        self, block: int, drop: Callable[[int], None], data: int, shape: tuple[int, ...], typestr: str
-    ):
-        self._block, self._drop = block, drop
-        self.__array_interface__ = {"data": (data, False), "shape": shape, "typestr": typestr, "version": 3}
-
-    def __del__(self) -> None:
-        self._drop(self._block)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import struct
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
@@ -22,21 +21,31 @@ import numpy as np
 from intarsia.codegen.llvm.jit import Library
 from intarsia.kernel.target import Target
 from intarsia.runtime import artifact
-from intarsia.runtime.tensor import Block, Signature, address, aligned, as_dense, bind, numpy_dtype
+from intarsia.runtime.tensor import Signature, address, aligned, as_dense, bind, numpy_dtype
 from intarsia.support.errors import ArtifactError, Error
 from intarsia.vm import container
 from intarsia.vm.interpreter import Interpreter, RunError, failure
 from intarsia.vm.isa import Program
 from intarsia.vm.support_ir import (
-    CONTEXT_BYTES, MESSAGE, OUT_OF_MEMORY, RESULTS, STACK_BYTES, STACK_OVERFLOW, TENSOR_WORDS, A, B,
+    CONTEXT_BYTES,
+    GONE,
+    MESSAGE,
+    NUMPY,
+    OUT_OF_MEMORY,
+    RESULTS,
+    STACK_BYTES,
+    STACK_OVERFLOW,
+    TENSOR_WORDS,
+    TYPES,
+    A,
+    B,
 )  # fmt: skip
-from intarsia.vm.trampoline import SYMBOL as FASTCALL
-from intarsia.vm.trampoline import callable_at
+from intarsia.vm.trampoline import CALL, WRAP, callable_at, destructor, numpy_table
 from intarsia.vm.verify import verify
 
 _SYMBOLS = (
-    "intarsia_run", "intarsia_context_new", "intarsia_context_delete", "intarsia_drop", "intarsia_pool_create",
-    "intarsia_pool_destroy", FASTCALL,
+    "intarsia_run", "intarsia_context_new", "intarsia_context_delete", "intarsia_pool_create", "intarsia_pool_destroy",
+    CALL, WRAP,
 )  # fmt: skip
 
 
@@ -83,14 +92,14 @@ class Executable:
         results = self._results(
             bind(self.inputs, args, kwargs) if kwargs or len(args) != len(self.inputs) else args
         )
-        return results[0] if len(results) == 1 else tuple(results)
+        return results[0] if len(results) == 1 else results
 
     def run(self, feed: Mapping[str, Any]) -> dict[str, Any]:
         """Run by names: every input in, every output out."""
         results = self._results(bind(self.inputs, (), dict(feed)))
         return {s.name: r for s, r in zip(self.outputs, results)}
 
-    def _results(self, values: Sequence[Any]) -> list[np.ndarray]:
+    def _results(self, values: Sequence[Any]) -> tuple[np.ndarray, ...]:
         self._calls += 1
         run = self._run or self._link()
         return run(values)
@@ -187,8 +196,8 @@ class _Portable:
         self.dense = exe.dense
         self.interpreter = Interpreter(exe.program)
 
-    def __call__(self, values: Sequence[Any]) -> list[np.ndarray]:
-        return self.interpreter.run(self.dense(values))
+    def __call__(self, values: Sequence[Any]) -> tuple[np.ndarray, ...]:
+        return tuple(self.interpreter.run(self.dense(values)))
 
 
 class _Context:
@@ -196,11 +205,12 @@ class _Context:
 
     __slots__ = ("address", "results")
 
-    def __init__(self, address: int, results: int, stack: int):
+    def __init__(self, address: int, results: int, types: int, stack: int):
         self.address = address
         self.results = ctypes.create_string_buffer(max(1, results) * TENSOR_WORDS * 8)
         words = _words(address)
-        words[RESULTS], words[STACK_BYTES] = ctypes.addressof(self.results), stack
+        words[RESULTS], words[TYPES] = ctypes.addressof(self.results), types
+        words[STACK_BYTES], words[NUMPY], words[GONE] = stack, numpy_table(), destructor()
 
 
 class _Native:
@@ -218,56 +228,52 @@ class _Native:
             return ctypes.CFUNCTYPE(result, *arguments)(library.address(name))
 
         self.call = native("intarsia_run", ctypes.c_int32, pointer, pointer, pointer, word)
-        self.fast, self._definition = callable_at(library.address(FASTCALL))
+        self.fast, fast_definition = callable_at(library.address(CALL))
+        self.wrap, wrap_definition = callable_at(library.address(WRAP))
+        self._definitions = fast_definition, wrap_definition
         self.new = native("intarsia_context_new", pointer, pointer, pointer)
-        self.drop = ctypes.PYFUNCTYPE(None, pointer)(library.address("intarsia_drop"))
-        self.drop.library = library  # type: ignore[attr-defined]  # results may outlive the executable
         self.pool = native("intarsia_pool_create", pointer, word)(threads) if threads > 1 else None
-        self.read = [struct.Struct(f"={2 + s.rank}q").unpack_from for s in entry.results]
-        self.dtypes = [numpy_dtype(s.dtype) for s in entry.results]
-        self.typestr = ["<V2" if s.dtype == "bfloat16" else d.str for s, d in zip(entry.results, self.dtypes)]
+        self.types = (ctypes.c_int32 * max(1, len(entry.results)))(
+            *(numpy_dtype(s.dtype).num for s in entry.results)
+        )
+        self.results = len(entry.results)
         self.stack = _stack_budget()
         self.idle: list[_Context] = []
         delete = native("intarsia_context_delete", None, pointer)
         destroy = native("intarsia_pool_destroy", None, pointer)
         weakref.finalize(self, _delete_all, self.idle, delete, self.pool, destroy, library).atexit = False
 
-    def __call__(self, values: Sequence[Any]) -> list[np.ndarray]:
+    def __call__(self, values: Sequence[Any]) -> tuple[np.ndarray, ...]:
         try:
             context = self.idle.pop()
         except IndexError:
             context = self._context()
         try:
-            code = self.fast(context.address, *values)
-            if code:
-                if code < 0:
-                    code = self._convert_and_call(context, values)
-                if code:
-                    raise self._error(context)
-            results, words, at = [], context.results, 0
-            for read, dtype, typestr in zip(self.read, self.dtypes, self.typestr):
-                data, owner, *shape = read(words, at)
-                at += TENSOR_WORDS * 8
-                array = np.asarray(Block(owner, self.drop, data, tuple(shape), typestr))
-                results.append(array if typestr != "<V2" else array.view(dtype))
+            results = self.fast(context.address, *values)
+            if type(results) is not tuple:
+                if results < 0:
+                    return self._convert_and_call(context, values)
+                raise self._error(context)
             return results
         finally:
             self.idle.append(context)
 
-    def _convert_and_call(self, context: _Context, values: Sequence[Any]) -> int:
+    def _convert_and_call(self, context: _Context, values: Sequence[Any]) -> tuple[np.ndarray, ...]:
         """The call for arguments that cannot be taken as they are."""
         arrays = self.dense(values)
         words = (ctypes.c_int64 * (TENSOR_WORDS * max(1, len(arrays))))()
         for i, array in enumerate(arrays):
             words[i * TENSOR_WORDS] = address(array)
             words[i * TENSOR_WORDS + 2 : i * TENSOR_WORDS + 2 + array.ndim] = array.shape
-        return self.call(context.address, ctypes.addressof(words), ctypes.addressof(context.results), self.stack)
+        if self.call(context.address, ctypes.addressof(words), ctypes.addressof(context.results), self.stack):
+            raise self._error(context)
+        return self.wrap(context.address)
 
     def _context(self) -> _Context:
         address = self.new(self.pool, ctypes.addressof(self.table))
         if not address:
             raise MemoryError("no memory for another call")
-        return _Context(address, len(self.read), self.stack)
+        return _Context(address, self.results, ctypes.addressof(self.types), self.stack)
 
     def _error(self, context: _Context) -> Error:
         words = _words(context.address)

@@ -16,7 +16,8 @@ STACK_OVERFLOW = -1
 OUT_OF_MEMORY = -2
 _LISTS = 256
 CONTEXT_BYTES = 128 + 8 * _LISTS
-POOL, CHUNK, TOP, END, LIVE, STACK, MESSAGE, A, B, CONSTANTS, RESULTS, STACK_BYTES = range(12)  # words of the context
+POOL, CHUNK, TOP, END, LIVE, STACK, MESSAGE, A, B = range(9)  # words of the context
+CONSTANTS, RESULTS, STACK_BYTES, TYPES, NUMPY, GONE = range(9, 15)  # set from outside (trampoline.py)
 TENSOR = "%tensor"
 TENSOR_WORDS = 10  # data, owner, eight dimensions
 
@@ -328,18 +329,6 @@ one:
   store i64 1, ptr %rp
   call void @intarsia_release(ptr %c, ptr %b)
   br label %next
-done:
-  ret void
-}}
-
-define void @intarsia_drop(ptr %b) {{                ; a result's block, from any thread
-  %rp = getelementptr %block, ptr %b, i32 0, i32 2
-  %r = atomicrmw sub ptr %rp, i64 1 acq_rel
-  %dead = icmp eq i64 %r, 1
-  br i1 %dead, label %free, label %done
-free:
-  call void @free(ptr %b)
-  br label %done
 done:
   ret void
 }}

@@ -1,23 +1,32 @@
-"""A Python callable made of machine code: arguments through the buffer protocol, one crossing, no ctypes on the way.
+"""Python callables made of machine code: arguments through the buffer protocol, one crossing, no ctypes on the way.
 
-    code = call(context, array, …)         an int: what `intarsia_run` returns, or -1 if an argument does not fit as it is
+    call(context, array, …)   the results, or an int: what `intarsia_run` returns, -1 if an argument does not fit as it is
+    wrap(context)             the results of a run that was called otherwise
 
-The function has CPython's METH_FASTCALL signature and uses its stable ABI only (3.11: PyObject_GetBuffer and kin). Each argument
-must export a dense, aligned buffer of the input's rank and element type; anything else is left to the slower path,
-which converts it or says what is wrong. The global lock is released while the model runs.
+The functions have CPython's METH_FASTCALL signature and use its stable ABI (3.11: PyObject_GetBuffer and kin). Each
+argument must export a dense, aligned buffer of the input's rank and element type; anything else is left to the slower
+path, which converts it or says what is wrong. The global lock is released while the model runs. Results are a tuple of
+NumPy arrays over the native blocks (through NumPy's C API, the table that every extension uses); an array's base is a
+capsule that frees the block. Its destructor lives in a library of its own that stays loaded, so that results may
+outlive the model.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
+from intarsia.codegen.llvm.host import host_target
+from intarsia.codegen.llvm.jit import Library, compile_objects
 from intarsia.kernel.target import ITEMSIZE
 from intarsia.vm.isa import Function
-from intarsia.vm.support_ir import RESULTS, STACK_BYTES, TENSOR_WORDS
+from intarsia.vm.support_ir import GONE, NUMPY, RESULTS, STACK_BYTES, TENSOR_WORDS, TYPES
 
-SYMBOL = "intarsia_fastcall"
+CALL, WRAP = "intarsia_fastcall", "intarsia_wrap"
 _FASTCALL = 0x80
 _VIEW = 96  # bytes of a Py_buffer, and some
 _DENSE = 0x20 | 0x10 | 0x08 | 0x04  # PyBUF_C_CONTIGUOUS | PyBUF_FORMAT
@@ -34,7 +43,30 @@ declare ptr @PyLong_FromLong(i64)
 declare ptr @PyLong_AsVoidPtr(ptr)
 declare ptr @PyEval_SaveThread()
 declare void @PyEval_RestoreThread(ptr)
+declare ptr @PyTuple_New(i64)
+declare i32 @PyTuple_SetItem(ptr, i64, ptr)
+declare ptr @PyCapsule_New(ptr, ptr, ptr)
+declare void @Py_DecRef(ptr)
 """
+_GONE = """
+declare ptr @PyCapsule_GetPointer(ptr, ptr)
+declare void @free(ptr)
+
+define void @intarsia_gone(ptr %capsule) {
+  %b = call ptr @PyCapsule_GetPointer(ptr %capsule, ptr null)
+  %rp = getelementptr i64, ptr %b, i64 2
+  %r = atomicrmw sub ptr %rp, i64 1 acq_rel
+  %dead = icmp eq i64 %r, 1
+  br i1 %dead, label %free, label %done
+free:
+  call void @free(ptr %b)
+  br label %done
+done:
+  ret void
+}
+"""
+_ARRAY_TYPE, _ARRAY_NEW, _SET_BASE = 2, 93, 282  # places in NumPy's table of functions
+_CARRAY = 0x1 | 0x100 | 0x400  # dense, aligned, writeable
 
 
 def emit_trampoline(entry: Function) -> str:
@@ -43,7 +75,8 @@ def emit_trampoline(entry: Function) -> str:
     out = [
         _DECLARATIONS,
         "declare i32 @intarsia_run(ptr, ptr, ptr, i64)",
-        f"define ptr @{SYMBOL}(ptr %self, ptr %args, i64 %count) {{",
+        _wrap(entry),
+        f"define ptr @{CALL}(ptr %self, ptr %args, i64 %count) {{",
         f"  %views = alloca [{max(n, 1) * _VIEW} x i8], align 16",
         f"  %words = alloca [{max(n, 1) * TENSOR_WORDS} x i64], align 16",
         f"  %wrong = icmp ne i64 %count, {n + 1}",
@@ -64,11 +97,84 @@ def emit_trampoline(entry: Function) -> str:
         "  call void @PyEval_RestoreThread(ptr %thread)",
     ]
     out += [f"  call void @PyBuffer_Release(ptr %view{i})" for i in range(n)]
-    out += ["  %code64 = sext i32 %code to i64", "  %result = call ptr @PyLong_FromLong(i64 %code64)", "  ret ptr %result"]
+    out += [
+        "  %failed = icmp ne i32 %code, 0",
+        "  br i1 %failed, label %failure, label %success",
+        "failure:",
+        "  %code64 = sext i32 %code to i64",
+        "  %number = call ptr @PyLong_FromLong(i64 %code64)",
+        "  ret ptr %number",
+        "success:",
+        "  %tuple = call ptr @intarsia_results(ptr %context)",
+        "  ret ptr %tuple",
+    ]
     for i in range(n, 0, -1):
         out += [f"undo{i}:", f"  call void @PyBuffer_Release(ptr %view{i - 1})", f"  br label %undo{i - 1}"]
     out += ["undo0:", "  %refused = call ptr @PyLong_FromLong(i64 -1)", "  ret ptr %refused", "}"]
     return "\n".join(out) + "\n"
+
+
+def _wrap(entry: Function) -> str:
+    """The functions that make a tuple of arrays from a context's result words."""
+    m = len(entry.results)
+    out = [
+        "define internal ptr @intarsia_results(ptr %context) {",
+        *_word("words", RESULTS),
+        *_word("types", TYPES),
+        *_word("numpy", NUMPY),
+        *_word("gone", GONE),
+    ]
+    for name, place in (("kind", _ARRAY_TYPE), ("new", _ARRAY_NEW), ("base", _SET_BASE)):
+        out += [
+            f"  %{name}p = getelementptr ptr, ptr %numpy, i64 {place}",
+            f"  %{name} = load ptr, ptr %{name}p",
+        ]
+    out += [f"  %tuple = call ptr @PyTuple_New(i64 {m})", "  %none = icmp eq ptr %tuple, null"]
+    out += ["  br i1 %none, label %fail, label %make0"]
+    for i, spec in enumerate(entry.results):
+        base = i * TENSOR_WORDS
+        out += [
+            f"make{i}:",
+            f"  %datap{i} = getelementptr i64, ptr %words, i64 {base}",
+            f"  %ownerp{i} = getelementptr i64, ptr %words, i64 {base + 1}",
+            f"  %dims{i} = getelementptr i64, ptr %words, i64 {base + 2}",
+            f"  %data{i} = load ptr, ptr %datap{i}",
+            f"  %owner{i} = load ptr, ptr %ownerp{i}",
+            f"  %typep{i} = getelementptr i32, ptr %types, i64 {i}",
+            f"  %type{i} = load i32, ptr %typep{i}",
+            f"  %array{i} = call ptr %new(ptr %kind, i32 {spec.rank}, ptr %dims{i}, i32 %type{i}, ptr null, ptr %data{i}, "
+            f"i32 0, i32 {_CARRAY}, ptr null)",
+            f"  %noarray{i} = icmp eq ptr %array{i}, null",
+            f"  br i1 %noarray{i}, label %drop, label %own{i}",
+            f"own{i}:",
+            f"  %capsule{i} = call ptr @PyCapsule_New(ptr %owner{i}, ptr null, ptr %gone)",
+            f"  %based{i} = call i32 %base(ptr %array{i}, ptr %capsule{i})",
+            f"  %put{i} = call i32 @PyTuple_SetItem(ptr %tuple, i64 {i}, ptr %array{i})",
+            f"  br label %make{i + 1}",
+        ]
+    out += [f"make{m}:", "  ret ptr %tuple"]
+    if m:
+        out += ["drop:", "  call void @Py_DecRef(ptr %tuple)", "  br label %fail"]
+    out += [
+        "fail:",  # the exception is set
+        "  ret ptr null",
+        "}",
+        "",
+        f"define ptr @{WRAP}(ptr %self, ptr %args, i64 %count) {{",
+        "  %first = load ptr, ptr %args",
+        "  %context = call ptr @PyLong_AsVoidPtr(ptr %first)",
+        "  %tuple = call ptr @intarsia_results(ptr %context)",
+        "  ret ptr %tuple",
+        "}",
+    ]
+    return "\n".join(out) + "\n"
+
+
+def _word(name: str, word: int) -> list[str]:
+    return [
+        f"  %{name}.p = getelementptr i64, ptr %context, i64 {word}",
+        f"  %{name} = load ptr, ptr %{name}.p",
+    ]
 
 
 def _argument(i: int, dtype: str, rank: int) -> list[str]:
@@ -119,7 +225,10 @@ def _argument(i: int, dtype: str, rank: int) -> list[str]:
         f"  store ptr null, ptr %owner{i}",
     ]
     if rank:
-        out += [f"  %shapep{i} = getelementptr i8, ptr %view{i}, i64 48", f"  %shape{i} = load ptr, ptr %shapep{i}"]
+        out += [
+            f"  %shapep{i} = getelementptr i8, ptr %view{i}, i64 48",
+            f"  %shape{i} = load ptr, ptr %shapep{i}",
+        ]
     for axis in range(rank):
         out += [
             f"  %from{i}.{axis} = getelementptr i64, ptr %shape{i}, i64 {axis}",
@@ -141,7 +250,30 @@ class _MethodDef(ctypes.Structure):
 
 def callable_at(address: int) -> tuple[Callable[..., int], Any]:
     """The Python function over machine code at an address, and what must live as long as it does."""
-    definition = _MethodDef(SYMBOL.encode(), address, _FASTCALL, None)
+    definition = _MethodDef(b"intarsia", address, _FASTCALL, None)
     make = ctypes.pythonapi.PyCFunction_NewEx
-    make.restype, make.argtypes = ctypes.py_object, [ctypes.POINTER(_MethodDef), ctypes.c_void_p, ctypes.c_void_p]
+    make.restype, make.argtypes = (
+        ctypes.py_object,
+        [ctypes.POINTER(_MethodDef), ctypes.c_void_p, ctypes.c_void_p],
+    )
     return make(ctypes.byref(definition), None, None), definition
+
+
+@functools.cache
+def destructor() -> int:
+    """Address of the function that frees a result's block when its capsule goes."""
+    return _destructors().address("intarsia_gone")
+
+
+@functools.cache
+def _destructors() -> Library:
+    return Library(compile_objects([("gone", _GONE)], host_target()), ["intarsia_gone"])
+
+
+@functools.cache
+def numpy_table() -> int:
+    """Address of NumPy's table of C functions."""
+    module = np._core if hasattr(np, "_core") else np.core
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    return pointer(module._multiarray_umath._ARRAY_API, None)
