@@ -44,11 +44,11 @@ class Ranges:
         """Bounds of d, the better of interval arithmetic and of putting the extremes for variables that d is linear in."""
         low, high = self.bounds.interval(d)
         if self.axes and not d.is_const:
-            low = max(low, self.bounds.interval(self._extreme(d, 0))[0])
-            high = min(high, self.bounds.interval(self._extreme(d, 1))[1])
+            low = max(low, self.bounds.interval(self.extreme(d, 0))[0])
+            high = min(high, self.bounds.interval(self.extreme(d, 1))[1])
         return low, high
 
-    def _extreme(self, d: Dim, end: int) -> Dim:
+    def extreme(self, d: Dim, end: int) -> Dim:
         """d at its least (end 0) or largest (end 1), as far as variables occur linearly. Innermost variables first."""
         for var in reversed(self.axes):
             if var not in d.symbols():

@@ -7,9 +7,9 @@ from intarsia.kernel.expr import Binary, Cast, Expr, Load, Select, Unary, walk
 
 _GUESS = 64  # an unknown dimension, where only orders of magnitude matter
 _UNARY = {
-    "exp": 0.4, "log": 0.5, "sqrt": 0.4, "rsqrt": 0.5, "reciprocal": 0.3, "sin": 0.6, "cos": 0.6, "tan": 8.0, "asin": 8.0,
-    "acos": 8.0, "atan": 8.0, "sinh": 8.0, "cosh": 8.0, "tanh": 0.6, "asinh": 8.0, "acosh": 8.0, "atanh": 8.0, "erf": 0.8,
-    "sigmoid": 0.6,
+    "exp": 1.2, "log": 1.4, "sqrt": 0.4, "rsqrt": 0.5, "reciprocal": 0.3, "sin": 2.0, "cos": 2.0, "tan": 12.0, "asin": 12.0,
+    "acos": 12.0, "atan": 12.0, "sinh": 12.0, "cosh": 12.0, "tanh": 1.5, "asinh": 12.0, "acosh": 12.0, "atanh": 12.0,
+    "erf": 1.4, "sigmoid": 1.4,
 }  # fmt: skip
 _BINARY = {"div": 0.3, "floordiv": 2.0, "mod": 2.0, "fmod": 4.0, "pow": 2.0}
 _INTEGER_DIVISION = 6.0

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from intarsia.dim import Dim, Symbol, as_dim, ceildiv, dmin, product
 from intarsia.kernel.compute import fresh
 from intarsia.kernel.expr import (
-    Axis, Binary, Buffer, Const, Expr, Index, LaneReduce, Reduce, Select, Unary, identity_of, substitute,
+    Axis, Binary, Buffer, Const, Expr, Index, LaneReduce, Reduce, Select, Unary, cast, identity_of, substitute,
 )  # fmt: skip
 from intarsia.kernel.simplify import Simplifier
 from intarsia.kernel.stmt import Allocate, Bind, For, Stmt, block, loop, store
@@ -122,7 +122,7 @@ def accumulate(
     *outer, last = axes
     values = [value, *(a.value for a in before)]
     lanes = lanes_of(target, values, [a.target for a in before])
-    lanes = max(1, min(lanes, target.vector_bits // (8 * ITEMSIZE["int64" if op.startswith("arg") else value.dtype])))
+    lanes = max(1, min(lanes, target.vector_bits // (8 * _size(op, value, last.extent))))
     unroll = 2 if op.startswith("arg") or sum(map(cost, values)) > 1.0 else 4
     width = lanes * unroll
     if last.extent.is_const:
@@ -130,7 +130,7 @@ def accumulate(
         unroll = max(1, width // lanes) if width >= lanes else 1
         lanes = min(lanes, width)
         width = lanes * unroll
-    acc = _Accumulator(op, value, width)
+    acc = _Accumulator(op, value, width, last.extent)
 
     def body(kept: list[Assign]) -> Stmt:
         *first, final = kept
@@ -151,13 +151,24 @@ def accumulate(
     return acc.allocated(hoisted([*before, Assign(acc.best, (), value)], names, body))
 
 
-class _Accumulator:
-    """Partial results in registers, one for each lane."""
+def _counter(extent: Dim) -> str:
+    """The dtype that places along an axis are counted in."""
+    return "int32" if extent.is_const and extent.value < 1 << 31 else "int64"
 
-    def __init__(self, op: str, value: Expr, width: int):
+
+def _size(op: str, value: Expr, extent: Dim) -> int:
+    """Bytes of the widest element that an accumulator holds for one lane."""
+    return max(ITEMSIZE[value.dtype], ITEMSIZE[_counter(extent)] if op.startswith("arg") else 1)
+
+
+class _Accumulator:
+    """Partial results in registers, one for each lane. extent: of the axis whose places argmin and argmax count."""
+
+    def __init__(self, op: str, value: Expr, width: int, extent: Dim):
         self.op, self.width = op, width
         self.best = Buffer("acc", (as_dim(width),), value.dtype, "register")
-        self.where = Buffer("where", (as_dim(width),), "int64", "register") if op.startswith("arg") else None
+        count = _counter(extent)
+        self.where = Buffer("where", (as_dim(width),), count, "register") if op.startswith("arg") else None
 
     def allocated(self, body: Stmt) -> Stmt:
         body = Allocate(self.best, body)
@@ -167,7 +178,7 @@ class _Accumulator:
         lane = fresh("l")
         stmts = [store(self.best, (Symbol(lane),), identity_of(op_for(self.op, self.best.dtype), self.best.dtype))]
         if self.where is not None:
-            stmts.append(store(self.where, (Symbol(lane),), Const(0, "int64")))
+            stmts.append(store(self.where, (Symbol(lane),), Const(0, self.where.dtype)))
         return For(lane, as_dim(self.width), block(*stmts), "vector")
 
     def step(self, lane: Dim, value: Expr, place: Dim) -> list[Stmt]:
@@ -176,7 +187,7 @@ class _Accumulator:
             return [store(self.best, (lane,), combine(self.op, old, value))]
         better = is_better(self.op, value, old)
         return [
-            store(self.where, (lane,), Select(better, Index(place), self.where[lane])),
+            store(self.where, (lane,), Select(better, cast(Index(place), self.where.dtype), self.where[lane])),
             store(self.best, (lane,), Select(better, value, old)),
         ]
 
@@ -195,7 +206,7 @@ class _Accumulator:
             stmts.append(store(where, (0,), Select(better, where[i], where[0])))
             wins = is_better(self.op, new, old)
             stmts.append(store(best, (0,), Select(wins, new, old)))
-        return block(*stmts, use(where[0]))
+        return block(*stmts, use(cast(where[0], "int64")))
 
 
 # ---- whole reductions -------------------------------------------------------------------------------------------
@@ -267,11 +278,11 @@ class _Scheduler:
     def _columns(self, r: Reduction) -> Stmt:
         *outer, last = r.outer
         lanes = lanes_of(self.target, [r.value], [r.target])
-        lanes = max(1, min(lanes, self.target.vector_bits // (8 * ITEMSIZE["int64" if r.is_arg else r.value.dtype])))
-        unroll = 2 if r.is_arg or cost(r.value) > 1.0 else 4
+        lanes = max(1, min(lanes, self.target.vector_bits // (8 * _size(r.op, r.value, r.inner[-1].extent))))
+        unroll = 2 if r.is_arg or cost(r.value) > 1.0 else 8
         each = cost(r.value) + 0.1
         rows = r.steps
-        size = lanes * unroll * 4
+        size = max(lanes * unroll, 128)
         if last.extent.is_const and last.extent.value <= size:
             body = pieces(last.extent, lanes, unroll, lambda s, c, a: self._strip(r, last, s, c, a))
             count = rows * last.extent
@@ -288,7 +299,7 @@ class _Scheduler:
 
     def _strip(self, r: Reduction, last: Axis, start: Dim, count: int, active: Dim | None) -> Stmt:
         """A few vectors of columns."""
-        acc = _Accumulator(r.op, r.value, count)
+        acc = _Accumulator(r.op, r.value, count, r.inner[-1].extent)
         lane = fresh("l")
         column = start + Symbol(lane)
         place = Symbol(r.inner[-1].var) if r.is_arg else as_dim(0)
@@ -297,7 +308,7 @@ class _Scheduler:
         for a in reversed(r.inner):
             body = loop(a.var, a.extent, body)
         out = fresh("l")
-        result = acc.where[Symbol(out)] if acc.where is not None else acc.best[Symbol(out)]
+        result = cast(acc.where[Symbol(out)], "int64") if acc.where is not None else acc.best[Symbol(out)]
         write = store(r.target, (r.place.subst({last.var: start + Symbol(out)}),), result)
         return acc.allocated(block(acc.clear(), body, For(out, as_dim(count), write, "vector", active=active)))
 
