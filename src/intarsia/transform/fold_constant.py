@@ -5,7 +5,7 @@
     if (True) { a } else { b }                  a
 
 A fold that would make the program's constants much larger (an `expand` or `tile` of a scalar to megabytes) is left
-to run time.
+to run time, unless it makes the weights of a contraction, which kernels want to rearrange at compile time.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from intarsia.ir import (
     Attr, Call, Constant, Expr, Function, If, IRModule, OpRef, TensorType, Tuple, TupleGet, children, post_order, rebuild,
 )  # fmt: skip
 from intarsia.op import get
+from intarsia.transform.rewriting import is_call, is_unit
 
 _ALWAYS_FINE = 1 << 16  # bytes
+_WEIGHTED = ("nn.conv", "nn.conv_transpose", "matmul", "nn.lstm", "nn.gru", "nn.rnn")
 
 
 def fold_constant(module: IRModule) -> IRModule:
@@ -30,21 +32,24 @@ def fold_constant(module: IRModule) -> IRModule:
 
 def _function(f: Function, typing: Typing) -> Function:
     new: dict[int, Expr] = {}
-    for node in post_order(f):
-        new[id(node)] = _fold(rebuild(node, tuple(new[id(c)] for c in children(node))), node, typing)
+    order = list(post_order(f))
+    weights = {id(w) for n in order if is_call(n, *_WEIGHTED) for w in children(n)[2:]}
+    for node in order:
+        made = rebuild(node, tuple(new[id(c)] for c in children(node)))
+        new[id(node)] = _fold(made, node, typing, is_weight=id(node) in weights)
     result = new[id(f)]
     assert isinstance(result, Function)
     return result
 
 
-def _fold(new: Expr, old: Expr, typing: Typing) -> Expr:
+def _fold(new: Expr, old: Expr, typing: Typing, is_weight: bool) -> Expr:
     match new:
         case Call(op=OpRef(name=name)):
             known = _known(old, typing)
             if known is not None:
                 return Constant(known, span=new.span)
-            if all(isinstance(a, Constant) or _is_unit(a) for a in new.args):
-                return _evaluate(name, new, old, typing)
+            if all(isinstance(a, Constant) or is_unit(a) for a in new.args):
+                return _evaluate(name, new, old, typing, is_weight)
         case TupleGet(tuple=Tuple(fields=fields)):
             return fields[new.index]
         case If(cond=Constant(value=value)):
@@ -66,7 +71,7 @@ def _number(v: object) -> int | None:
     return int(v)  # type: ignore[call-overload]
 
 
-def _evaluate(name: str, call: Call, old: Expr, typing: Typing) -> Expr:
+def _evaluate(name: str, call: Call, old: Expr, typing: Typing, is_weight: bool) -> Expr:
     site = typing.sites[id(old)]
     if site.bindings or any(_symbolic(a) for a in site.attrs.values()):
         return call
@@ -76,7 +81,7 @@ def _evaluate(name: str, call: Call, old: Expr, typing: Typing) -> Expr:
     inputs = [a.value if isinstance(a, Constant) else None for a in call.args]
     before = sum(a.nbytes for a in inputs if a is not None)
     after = sum(int(np.prod([d.value for d in t.shape], dtype=np.int64)) * 8 for t in types)
-    if after > _ALWAYS_FINE and after > 16 * before:  # int8 weights widen eightfold to float64; an expand may grow by more
+    if not is_weight and after > _ALWAYS_FINE and after > 16 * before:  # int8 weights widen eightfold to float64; an expand may grow by more
         return call
     with np.errstate(all="ignore"):
         result = get(name).reference(*inputs, **site.attrs)
@@ -96,7 +101,3 @@ def _symbolic(a: Attr) -> bool:
     if isinstance(a, tuple):
         return any(_symbolic(x) for x in a)
     return isinstance(a, Dim) and not a.is_const
-
-
-def _is_unit(e: Expr) -> bool:
-    return isinstance(e, Tuple) and not e.fields
