@@ -38,6 +38,7 @@ _COORDINATES = (
 _ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 _POLICIES = ("stretch", "not_larger", "not_smaller")
 _SIMPLE = 64  # the largest denominator of a ratio that stands for a float scale
+_UNROLLED = 8  # so many elements are summed by one expression, which can be fused; more by a loop
 F32 = "float32"
 
 
@@ -351,9 +352,17 @@ def _interpolate(site: Site, x: Buffer, axis: _Axis, roi: Buffer | None) -> Buff
     tap, acc, n = reduce_axis(taps), x.dtype, axis.number
     shape = (*x.shape[:n], axis.out, *x.shape[n + 1 :])
 
+    def term(index: tuple[Dim, ...], t: Dim) -> Expr:
+        source = (*index[:n], sources[index[n], t], *index[n + 1 :])
+        return cast(weights[index[n], t], acc) * x[source]
+
     def summed(*index: Dim) -> Expr:
-        source = (*index[:n], sources[index[n], var(tap)], *index[n + 1 :])
-        return reduce("sum", cast(weights[index[n], var(tap)], acc) * x[source], tap)
+        if not taps.is_const or taps.value > _UNROLLED:
+            return reduce("sum", term(index, var(tap)), tap)
+        total = term(index, as_dim(0))
+        for t in range(1, taps.value):
+            total = total + term(index, as_dim(t))
+        return total
 
     result = compute(shape, summed, dtype=acc, name="resize")
     if not crop:
