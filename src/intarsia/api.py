@@ -126,7 +126,11 @@ def read(model: Model) -> IRModule:
         if not path.is_file():
             raise ModelError("MODEL-001", f"there is no file {path}")
         if path.suffix == ".relay":
-            return _parse(path.read_text(encoding="utf-8"), str(path))
+            from intarsia.ir.text import load_text
+
+            return load_text(path)
+        if path.suffix == ".intarsia":
+            raise ModelError("MODEL-003", f"{path} is compiled already", remedy="intarsia.load opens it")
     elif not isinstance(model, bytes) and not hasattr(model, "SerializeToString"):
         raise ModelError(
             "MODEL-002",

@@ -30,6 +30,17 @@ def kernel_texts(program: Program, target: Target) -> tuple[Program, dict[str, s
     return replace(program, kernels=tuple(refs)), texts
 
 
+def module_texts(program: Program, target: Target) -> tuple[Program, dict[str, str]]:
+    """`kernel_texts`, and the modules that run them: the bytecode ('program'), the entry from Python ('call'), the thread pool ('pool')."""
+    program, texts = kernel_texts(program, target)
+    texts |= {
+        "program": emit_program(program),
+        "call": emit_trampoline(program.functions[0]),
+        "pool": pool_ir(target.triple),
+    }
+    return program, texts
+
+
 def build(
     program: Program, target: Target, *, progress: Callable[[str], None] | None = None
 ) -> tuple[Program, list[bytes]]:
@@ -37,14 +48,8 @@ def build(
 
     progress: told the name of each object when it is ready, from any thread.
     """
-    program, texts = kernel_texts(program, target)
-    modules = [
-        *texts.items(),
-        ("program", emit_program(program)),
-        ("call", emit_trampoline(program.functions[0])),
-        ("pool", pool_ir(target.triple)),
-    ]
-    return program, compile_objects(modules, target, progress=progress)
+    program, texts = module_texts(program, target)
+    return program, compile_objects(list(texts.items()), target, progress=progress)
 
 
 def _identifier(name: str) -> str:

@@ -144,15 +144,18 @@ class Executable:
         return f"<intarsia.Executable ({', '.join(map(str, self.inputs))}) -> ({', '.join(map(str, self.outputs))})>"
 
 
-def load(path: str | os.PathLike[str], host: Target, *, threads: int = 1) -> Executable:
-    """An executable from a file that `save` wrote. Raises ArtifactError ART-… for what is not one or does not run here."""
+def load(path: str | os.PathLike[str], host: Target | None, *, threads: int = 1) -> Executable:
+    """An executable from a file that `save` wrote. Raises ArtifactError ART-… for what is not one or does not run on host.
+
+    host: None to look into a file from any machine; calling it is then refused where it does not run.
+    """
     try:
         return _load(path, host, threads)
     except ArtifactError as e:
         raise ArtifactError(e.code, e.message, where=str(Path(path)), remedy=e.remedy) from None
 
 
-def _load(path: str | os.PathLike[str], host: Target, threads: int) -> Executable:
+def _load(path: str | os.PathLike[str], host: Target | None, threads: int) -> Executable:
     meta, sections = artifact.load(path)
     program = container.decode(meta, sections)
     verify(program)
@@ -167,7 +170,8 @@ def _load(path: str | os.PathLike[str], host: Target, threads: int) -> Executabl
         ) from None
     if len(inputs) != len(program.functions[0].params) or len(outputs) != len(program.functions[0].results):
         raise ArtifactError("ART-006", "the artifact's inputs and outputs do not fit its program")
-    _admit(target, host)
+    if host is not None:
+        _admit(target, host)
     return Executable(program, inputs, outputs, target, objects, threads=threads)
 
 
