@@ -99,7 +99,7 @@ def same(actual: np.ndarray, wanted: np.ndarray, what: str = "") -> None:
 
 
 def ulps(actual: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """|actual - wanted| in units of the last place of actual's type; wanted in higher precision. Infinities: 0 or inf."""
+    """|actual - wanted| in units of the last place of actual's type; 0 or inf where either is not finite."""
     with np.errstate(all="ignore"):
         rounded = wanted.astype(actual.dtype)
         gap = np.abs(np.spacing(np.where(np.isfinite(rounded), rounded, np.finfo(actual.dtype).max)))

@@ -59,7 +59,7 @@ def test_a_missing_symbol_is_an_error():
         [
             (
                 "f",
-                "declare void @nowhere_to_be_found()\ndefine void @f() {\n  call void @nowhere_to_be_found()\n  ret void\n}\n",
+                "declare void @nowhere()\ndefine void @f() {\n  call void @nowhere()\n  ret void\n}\n",
             )
         ],
         host_target(1),

@@ -14,7 +14,8 @@ from intarsia.kernel.stmt import Kernel, loop, store
 from .harness import native_target, run, sse2, ulps
 
 LIMITS = {  # float32, float64: units of the last place
-    "exp": (2, 2), "log": (2, 2), "sigmoid": (4, 4), "tanh": (5, 4), "erf": (5, 4), "sin": (2, 2), "cos": (2, 2),
+    "exp": (2, 2), "log": (2, 2), "sigmoid": (4, 4), "tanh": (5, 4), "erf": (5, 4), "sin": (2, 2),
+    "cos": (2, 2),
 }  # fmt: skip
 _erf = np.frompyfunc(math.erf, 1, 1)
 

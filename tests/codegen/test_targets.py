@@ -23,7 +23,7 @@ from .harness import check, native_target
 
 
 def gemm(rows: int, columns: int, unroll: int = 4) -> Kernel:
-    """C[12, 48] = A[12, K] B[48 / columns, K, columns] by register tiles of rows x columns; names are fresh each time."""
+    """C[12, 48] = A[12, K] B[48 / columns, K, columns] by register tiles; names are fresh each time."""
     i, p, k, u, m, v = (fresh(x) for x in "ipkumv")
     depth = Symbol("K")
     a = Buffer("a", (as_dim(12), depth), "float32")
@@ -155,7 +155,8 @@ def test_aarch64_code_runs_under_emulation(tmp_path):
     (tmp_path / "k.o").write_bytes(native.emit(ir, target))
     (tmp_path / "m.c").write_text(
         "#include <stdio.h>\n#include <math.h>\nvoid kernel(void*, void**, long*);\n"
-        "int main(void){float x[37],y[37];void*b[2]={x,y};long n=37;double e=0;for(int i=0;i<37;i++)x[i]=i*0.3f-5;"
+        "int main(void){float x[37],y[37];void*b[2]={x,y};long n=37;double e=0;"
+        "for(int i=0;i<37;i++)x[i]=i*0.3f-5;"
         "kernel(0,b,&n);for(int i=0;i<37;i++)e=fmax(e,fabs(y[i]/exp(x[i])-1));return e>3e-7;}\n"
     )
     subprocess.run(

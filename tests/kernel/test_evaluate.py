@@ -12,7 +12,7 @@ from intarsia.kernel.printer import print_kernel
 from intarsia.kernel.stmt import Allocate, Bind, If, Kernel, Stmt, block, loop, store
 from intarsia.kernel.verify import verify
 
-N, I, V = Symbol("n"), Symbol("i"), Symbol("v")
+N, I, V = Symbol("n"), Symbol("i"), Symbol("v")  # noqa: E741
 X, Y = Buffer("x", (N,), "float32"), Buffer("y", (N,), "float32")
 ROW = np.arange(5, dtype=np.float32)
 

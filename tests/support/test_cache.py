@@ -105,7 +105,8 @@ def test_many_processes_at_once(tmp_path):
         "c = DiskCache(Path(sys.argv[1]), 20000)\n"
         "for r in range(40):\n"
         "    for n in range(8):\n"
-        "        k = key_of(str(n)); d = c.get(k); assert d is None or d == bytes([n]) * 4096; c.put(k, bytes([n]) * 4096)\n"
+        "        k = key_of(str(n)); d = c.get(k); assert d is None or d == bytes([n]) * 4096; \n"
+        "        c.put(k, bytes([n]) * 4096)\n"
         "    c._prune(c.limit)\n"
     )
     children = [

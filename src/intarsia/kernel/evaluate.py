@@ -31,7 +31,7 @@ from intarsia.kernel.expr import (
 from intarsia.kernel.stmt import Allocate, Bind, Block, For, If, Kernel, Stmt, Store
 
 
-class KernelFault(AssertionError):
+class KernelFault(AssertionError):  # noqa: N818 - reads as what it is
     """A kernel broke the rules of the loop language; never the user's fault."""
 
 
@@ -191,9 +191,12 @@ class _Run:
 
 # ---- scalar arithmetic -------------------------------------------------------------------------------------
 _FLOAT_UNARY = {
-    "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin,
-    "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "asinh": np.arcsinh,
-    "acosh": np.arccosh, "atanh": np.arctanh, "rsqrt": lambda x: 1 / np.sqrt(x), "reciprocal": lambda x: 1 / x,
+    "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos, "tan": np.tan,
+    "asin": np.arcsin,
+    "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh, "atanh": np.arctanh, "rsqrt": lambda x: 1 / np.sqrt(x),
+    "reciprocal": lambda x: 1 / x,
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)) if x >= 0 else np.exp(x) / (1 + np.exp(x)),
     "erf": lambda x: math.erf(x), "floor": np.floor, "ceil": np.ceil, "round": np.rint, "trunc": np.trunc,
 }  # fmt: skip

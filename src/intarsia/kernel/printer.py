@@ -29,8 +29,10 @@ from intarsia.kernel.expr import (
 from intarsia.kernel.stmt import Allocate, Bind, Block, For, If, Kernel, Stmt, Store
 
 INFIX = {
-    "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%", "eq": "==", "ne": "!=", "lt": "<", "le": "<=",
-    "gt": ">", "ge": ">=", "and": "and", "or": "or", "bitand": "&", "bitor": "|", "bitxor": "^", "shl": "<<", "shr": ">>",
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%", "eq": "==",
+    "ne": "!=", "lt": "<", "le": "<=",
+    "gt": ">", "ge": ">=", "and": "and", "or": "or", "bitand": "&", "bitor": "|", "bitxor": "^",
+    "shl": "<<", "shr": ">>",
 }  # fmt: skip
 LOOP = {"serial": "for", "parallel": "parallel", "vector": "vector", "unroll": "unroll"}
 

@@ -28,15 +28,13 @@ from intarsia.kernel.stmt import Allocate, Bind, Block, For, If, Kernel, Stmt, S
 from intarsia.kernel.target import ITEMSIZE
 
 KINDS = frozenset(["serial", "parallel", "vector", "unroll"])
-FLOAT_ONLY = frozenset(
-    ["exp", "log", "sqrt", "rsqrt", "reciprocal", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "sigmoid"]
-)
+FLOAT_ONLY = UNARY - frozenset("neg abs sign floor ceil round trunc not bitnot isnan isinf".split())  # noqa: SIM905
 INTEGER_ONLY = frozenset(["bitand", "bitor", "bitxor", "shl", "shr"])
 
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """variables: name -> 'fixed' (a number after unrolling), 'varying' or 'lane'; buffers in scope; the vector loop around."""
+    """variables: name -> 'fixed' (a number after unrolling), 'varying' or 'lane'."""
 
     variables: dict[str, str]
     buffers: frozenset[int]
@@ -50,7 +48,7 @@ class _Scope:
 
 
 def verify(kernel: Kernel) -> None:
-    """Raise KernelFault if the kernel uses what is not in scope, mixes dtypes, or asks for what cannot be generated."""
+    """Raise KernelFault if the kernel uses what is not in scope, mixes dtypes, or cannot be generated."""
     buffers = (*kernel.inputs, *kernel.outputs, *kernel.workspaces)
     for b in buffers:
         if b.scope != "global":

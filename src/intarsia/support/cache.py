@@ -57,7 +57,7 @@ class DiskCache:
             handle, temporary = tempfile.mkstemp(prefix=".part-", dir=path.parent)
             with os.fdopen(handle, "wb") as file:
                 file.write(MAGIC + hashlib.sha256(data).digest() + data)
-            os.replace(temporary, path)
+            Path(temporary).replace(path)
             temporary = None
             self._prune_now_and_then(self.folder)
         except OSError:

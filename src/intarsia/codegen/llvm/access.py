@@ -15,7 +15,7 @@ from intarsia.kernel.target import ITEMSIZE
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A buffer's memory. size: elements, where constant; per_lane: each element is stored once for each of so many lanes."""
+    """A buffer's memory. size: elements, where constant; per_lane: lanes that have their own elements."""
 
     pointer: str
     strides: tuple[Dim, ...]
@@ -74,7 +74,7 @@ class Access:
         return total
 
     def address(self, place: Place, x: Linear, dynamic: Sequence[tuple[Value, Linear]] = ()) -> Address:
-        """x (free of LANE) plus scalar data-dependent parts, as a pointer: each loop level adds its part outside inner ones."""
+        """x (free of LANE) plus data-dependent parts, as a pointer; each loop level adds its own part."""
         f, t = self.f, MEMORY_TYPE[place.dtype]
         base = place.pointer
         if not x.terms and not dynamic:
@@ -219,7 +219,8 @@ class Access:
             if v.lanes:
                 v = self.a.lane(v, self.lanes - 1)
             f.line(
-                f"store {MEMORY_TYPE[dtype]} {self.a.to_memory(v)}, ptr {self.pointer(place, at)}, align {align}"
+                f"store {MEMORY_TYPE[dtype]} {self.a.to_memory(v)}, ptr {self.pointer(place, at)}, "
+                f"align {align}"
             )
             return
         v = self.a.broadcast(v, self.lanes)

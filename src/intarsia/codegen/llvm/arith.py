@@ -24,7 +24,8 @@ from intarsia.support.errors import CodegenError
 SIGNED = frozenset(["int8", "int16", "int32", "int64"])
 NARROW = frozenset(("float16", "bfloat16"))
 LIBM = {
-    "tan": "tan", "asin": "asin", "acos": "acos", "atan": "atan", "sinh": "sinh", "cosh": "cosh", "asinh": "asinh",
+    "tan": "tan", "asin": "asin", "acos": "acos", "atan": "atan", "sinh": "sinh", "cosh": "cosh",
+    "asinh": "asinh",
     "acosh": "acosh", "atanh": "atanh",
 }  # fmt: skip
 
@@ -263,7 +264,8 @@ class Arith:
 
     def bool_binary(self, op: str, a: Value, b: Value) -> Value:
         name = {
-            "and": "and", "or": "or", "xor": "xor", "bitand": "and", "bitor": "or", "bitxor": "xor", "add": "or",
+            "and": "and", "or": "or", "xor": "xor", "bitand": "and", "bitor": "or", "bitxor": "xor",
+            "add": "or",
             "mul": "and", "min": "and", "max": "or",
         }.get(op)  # fmt: skip
         if name is None:
@@ -274,7 +276,7 @@ class Arith:
         return self.arith(name, a, b)
 
     def extremum(self, op: str, a: Value, b: Value) -> Value:
-        """min or max; NaN wins. With a constant, or a target that has the operation, it is one instruction."""
+        """min or max; NaN wins. One instruction with a constant, or where the target has the operation."""
         if not is_float(a.dtype):
             return self.intrinsic(("s" if a.dtype in SIGNED else "u") + op, [a, b])
         if self.native_maximum:

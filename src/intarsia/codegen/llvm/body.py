@@ -28,14 +28,16 @@ from intarsia.kernel.expr import (
 from intarsia.kernel.target import ITEMSIZE
 from intarsia.support.errors import CodegenError
 
-COSTLY = frozenset(["exp", "log", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "sigmoid"])
+COSTLY = frozenset(
+    "exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf sigmoid".split()  # noqa: SIM905
+)
 NEGATED = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le", "eq": "ne", "ne": "eq"}
 FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
 SIGNED_PREDICATE = {"lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge", "eq": "eq", "ne": "ne"}
 
 
 class ExprEmitter:
-    """Emits expressions into one function. `places`: where its buffers are; `vars`: what its variables are."""
+    """Emits expressions into one function. places: where its buffers are; vars: what its variables are."""
 
     def __init__(self, f: Function):
         self.f = f
@@ -113,7 +115,7 @@ class ExprEmitter:
         raise CodegenError("CODE-001", f"{type(e).__name__} cannot stand inside a kernel")
 
     def fused(self, e: Binary) -> Value | None:
-        """x + a * b by a multiply-add where the target has one (which rounds once); None if this is no such sum."""
+        """x + a * b by a multiply-add where the target has one; None if this is no such sum."""
         for product, other in ((e.b, e.a), (e.a, e.b)):
             if isinstance(product, Binary) and product.op == "mul" and id(product) not in self.memo:
                 x, a, b = self.expr(other), self.expr(product.a), self.expr(product.b)
@@ -154,7 +156,7 @@ class ExprEmitter:
         return Value(self.f.pure(f"add {t} {wide}, {iota}", operands), "int64", self.lanes)
 
     def index_comparison(self, e: Binary) -> Value | None:
-        """A comparison of two affine indices: decided where bounds tell, else one scalar or 32-bit lane comparison."""
+        """A comparison of affine indices: known from bounds, or one scalar or 32-bit lane comparison."""
         difference = self.difference(e)
         return None if difference is None else self.compare_zero(e.op, difference)
 
@@ -175,7 +177,7 @@ class ExprEmitter:
             return None
 
     def facts(self, cond: Expr, holds: bool) -> dict[Terms, Interval]:
-        """What a comparison of indices (or a conjunction of them) says of index expressions where it holds, or fails."""
+        """What a comparison of indices (or a conjunction of them) says of them where it holds, or fails."""
         if not isinstance(cond, Binary):
             return {}
         if cond.op == "and" and holds:
@@ -200,7 +202,8 @@ class ExprEmitter:
         """x op 0, or None if the lane's coefficient is not 0, 1 or -1."""
         low, high = self.indices.bounds(x)
         decided = {
-            "lt": (high < 0, low >= 0), "le": (high <= 0, low > 0), "gt": (low > 0, high <= 0), "ge": (low >= 0, high < 0),
+            "lt": (high < 0, low >= 0), "le": (high <= 0, low > 0), "gt": (low > 0, high <= 0),
+            "ge": (low >= 0, high < 0),
             "eq": (low == high == 0, low > 0 or high < 0), "ne": (low > 0 or high < 0, low == high == 0),
         }[op]  # fmt: skip
         if decided[0] or decided[1]:
@@ -219,7 +222,7 @@ class ExprEmitter:
         return self.lane_mask(op, bound)
 
     def lane_mask(self, op: str, bound: Linear) -> Value:
-        """Lanes whose number stands in relation `op` to bound (which only matters between -1 and the number of lanes)."""
+        """Lanes whose number stands in relation `op` to bound (clamped to -1 … the number of lanes)."""
         f, n = self.f, self.lanes
         if not bound.terms:
             limit = splat_literal("i32", str(min(max(bound.constant, -1), n)), n)
@@ -324,7 +327,7 @@ class ExprEmitter:
 
     # ---- reductions over a register buffer -----------------------------------------------------------------
     def lane_reduce(self, e: LaneReduce) -> Value:
-        """All elements combined: vectors pairwise, then halves of a vector onto each other, then what is left over."""
+        """All elements combined: vectors pairwise, then halves of a vector, then what is left over."""
         place = self.place(e.buffer)
         op = {"sum": "add", "prod": "mul", "any": "or", "all": "and"}.get(e.op, e.op)
         count = 1

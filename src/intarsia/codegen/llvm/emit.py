@@ -22,7 +22,7 @@ from intarsia.support.errors import CodegenError
 
 
 def emit_kernel(kernel: Kernel, target: Target, symbol: str | None = None) -> str:
-    """The LLVM IR of a kernel: one module that defines `symbol` (default: `k_` and a hash of the module itself)."""
+    """The LLVM IR of a kernel: one module that defines `symbol` (default: `k_` and a hash of the module)."""
     module = Module(target)
     placeholder = "@kernel.entry"
     header = f"define void {placeholder}(ptr %ctx, ptr %buffers, ptr %symbols) {ATTRIBUTES}"
@@ -78,7 +78,7 @@ class _Entry(StmtEmitter):
 
 
 class _Outlined(StmtEmitter):
-    """A parallel loop's body as a function of (environment, first, last); what it needs from outside is captured."""
+    """A parallel loop's body as a function of (environment, first, last); it captures what it needs."""
 
     def __init__(self, outer: StmtEmitter, s: For):
         module = outer.f.module

@@ -43,7 +43,7 @@ def target_from_name(name: str, cores: int = 1) -> Target:
 
 
 def host_target(cores: int | None = None) -> Target:
-    """The processor we run on. cores: hardware threads that may be used; default: those this process may run on."""
+    """The processor we run on. cores: hardware threads to use; default: those this process may run on."""
     return replace(_host(), cores=available_cores() if cores is None else max(1, cores))
 
 

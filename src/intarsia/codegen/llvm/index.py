@@ -37,7 +37,7 @@ class LaneNames:
 Binding = Union[int, str, Lane, LaneNames, Dim]
 
 
-class NotAffine(Exception):
+class NotAffine(Exception):  # noqa: N818 - no error, but a turn
     """An index that is not affine in the lane number."""
 
 
@@ -103,8 +103,8 @@ class Indices:
         self.f, self.variables, self.lookup = f, variables, lookup
         self.lanes = 0
         self.fixed_lane: int | None = None
-        # what branches around here have decided: terms -> bounds of their sum. Only comparisons may use it: index
-        # arithmetic moves out of branches, and its bounds with it.
+        # What branches around here have decided: terms -> bounds of their sum. Only comparisons may use it:
+        # index arithmetic moves out of branches, and its bounds with it.
         self.facts: dict[Terms, Interval] = {}
 
     def linear(self, d: Dim) -> Linear:
@@ -299,14 +299,14 @@ class Indices:
         return self.f.pure(f"add i64 {rest}, {back}", (rest, back), bounds)
 
     def borrow(self, rest: str, divisor: str) -> str:
-        """1 where a truncated quotient must be lowered by one to be the floor: the rest's sign is not the divisor's."""
+        """1 where a truncated quotient is above the floor: the rest's sign is not the divisor's."""
         signs = self.f.pure(f"xor i64 {rest}, {divisor}", (rest, *self.names(divisor)))
         differ = self.f.pure(f"lshr i64 {signs}, 63", (signs,))
         some = self.f.pure(f"icmp ne i64 {rest}, 0", (rest,))
         return self.f.pure(f"select i1 {some}, i64 {differ}, i64 0", (some, differ))
 
     def divisor(self, b: Linear) -> tuple[str, tuple[str, ...]]:
-        """b, with 0 replaced by 1: a quotient by an empty dimension is never used, but may be computed early."""
+        """b, or 1 for 0: a quotient by an empty dimension is never used, but may be computed early."""
         y, names = self.operand(b)
         if not names:
             return (y if y != "0" else "1"), ()

@@ -25,7 +25,8 @@ def compile_objects(
 ) -> list[bytes]:
     """An object file for each (name, IR text), in order; equal texts are compiled once.
 
-    progress: called with a module's name when it is ready, from any thread. CodegenError CODE-003 if LLVM refuses one.
+    progress: called with a module's name when it is ready, from any thread.
+    CodegenError CODE-003 if LLVM refuses one.
     """
     cache = object_cache()
     setting = f"{target.triple}|{target.cpu}|{target.features}"
@@ -84,7 +85,7 @@ def _jit():
 class Library:
     """Objects linked into this process. Addresses hold until `close` or until the library is collected.
 
-    symbols: names that can be asked for; imports: addresses of names that the objects need besides the C library.
+    symbols: names that can be asked for; imports: addresses of names that the objects need besides libc.
     """
 
     def __init__(

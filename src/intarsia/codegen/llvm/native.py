@@ -51,7 +51,7 @@ _FUNCTIONS = {
 def initialise() -> None:
     """Once in a process: targets, and the scheduler option.
 
-    The pre-RA machine scheduler hoists broadcasts over multiplications and makes large register tiles spill; without
+    The machine scheduler hoists broadcasts over multiplications and makes large register tiles spill; without
     it instructions stay in our order.
     """
     with _ready:

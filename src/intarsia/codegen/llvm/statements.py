@@ -18,7 +18,7 @@ WORTH_SHARING = 8000  # nanoseconds of work below which a parallel loop runs on 
 SHARE = 4000  # nanoseconds of work that one thread should take at a time
 UNROLLED_CHUNKS = 8  # a vector loop of more chunks becomes a loop over chunks, unless it names registers
 ATTRIBUTES = "nounwind"
-# Nothing, but loads do not move across it. Instruction selection clusters loads that are near each other in memory, which
+# Nothing, but loads do not move across it. Instruction selection clusters loads of neighbours, which
 # fetches operands of later steps of an unrolled register tile too early and makes it spill.
 FENCE = 'call void asm sideeffect "", ""()'
 
@@ -98,7 +98,7 @@ class StmtEmitter(ExprEmitter):
     def separately(
         self, stored: frozenset[tuple[str, int]], emit: Callable[[], None], *, repeated: bool = False
     ) -> None:
-        """Emit what may not run or may run again: what it loads is unknown after it, what it stores unknown before."""
+        """Emit what may not run or run again: its loads are unknown after it, its stores before."""
         f = self.f
         outside = f.local
         f.local = dict(outside)

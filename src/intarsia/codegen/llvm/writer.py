@@ -18,8 +18,9 @@ from intarsia.kernel.target import Target
 
 Interval = tuple[float, float]
 REGISTER_TYPE = {
-    "bool": "i1", "int8": "i8", "uint8": "i8", "int16": "i16", "uint16": "i16", "int32": "i32", "uint32": "i32",
-    "int64": "i64", "uint64": "i64", "float16": "float", "bfloat16": "float", "float32": "float", "float64": "double",
+    "bool": "i1", "int8": "i8", "uint8": "i8", "int16": "i16", "uint16": "i16",
+    "int32": "i32", "uint32": "i32", "int64": "i64", "uint64": "i64",
+    "float16": "float", "bfloat16": "float", "float32": "float", "float64": "double",
 }  # fmt: skip
 MEMORY_TYPE = REGISTER_TYPE | {"bool": "i8", "float16": "i16", "bfloat16": "i16"}
 
@@ -46,7 +47,7 @@ def vector_type(element: str, lanes: int) -> str:
 
 
 def float_literal(value: float, element: str) -> str:
-    """A literal that LLVM reads back exactly: the bits of a double, rounded to float32 first where the type is float."""
+    """A literal that LLVM reads back exactly: the bits of a double (of a float32 as double)."""
     if element == "float":
         value = struct.unpack("f", struct.pack("f", value))[0] if abs(value) < 3.4028236e38 else value
     return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
@@ -58,7 +59,8 @@ def splat_literal(element: str, literal: str, lanes: int) -> str:
 
 @dataclass(slots=True)
 class Scope:
-    """preamble: lines at its beginning; body: lines and nested scopes' lines; known: pure text -> name; names: defined.
+    """preamble: lines at its beginning; body: lines and nested scopes' lines
+    known:     pure text -> name; names: those defined here
 
     addresses: what index.py and access.py have worked out here, by terms.
     """
@@ -101,7 +103,7 @@ class Function:
         self.module, self.target, self.header, self.outer = module, module.target, header, outer
         self.count = 0
         self.labels = 0
-        self.pinned = False  # pure instructions stay in the innermost scope: not worth computing where it is not entered
+        self.pinned = False  # pure instructions stay in the innermost scope, which may not be entered
         self.block = "entry"
         self.allocas: list[str] = []
         self.scratch: str | None = None  # see Access.nowhere
@@ -129,7 +131,7 @@ class Function:
         return name
 
     def pure(self, text: str, operands: Iterable[str], interval: Interval | None = None) -> str:
-        """An instruction without effect or trap whose operands are all early names: as far out as possible, once."""
+        """An instruction without effect or trap on early names: as far out as possible, once."""
         depth = len(self.scopes) - 1 if self.pinned else max((self.depth_of[o] for o in operands), default=0)
         scope = self.scopes[depth]
         known = scope.known.get(text)
