@@ -279,6 +279,32 @@ def test_pool_auto_pad_covers_every_element(auto_pad, begins, ends, name, kind):
     )
 
 
+@pytest.mark.parametrize("case", POOLS, ids=str)
+@pytest.mark.parametrize("column_major", [False, True])
+def test_max_pool_indices_point_at_the_largest_elements(case, column_major):
+    xs, kernel, strides, padding, dilation, ceil = case
+    x, half = data(*xs), len(padding) // 2
+    attrs = {
+        "kernel": kernel,
+        "strides": strides,
+        "padding": padding,
+        "dilation": dilation,
+        "ceil_mode": ceil,
+    }
+    pooled = naive_pool(x, kernel, strides, padding[:half], padding[half:], dilation, ceil, "max")
+    symbols = [(0, k) for k in (0, *range(2, x.ndim))]
+    (places,) = run_operator(
+        "nn.max_pool_indices", [x], {**attrs, "column_major": column_major}, symbolic=symbols
+    )
+    order = (0, 1, *range(x.ndim - 1, 1, -1)) if column_major else range(x.ndim)
+    np.testing.assert_array_equal(x.transpose(order).reshape(-1)[places], pooled)
+    last = np.ascontiguousarray(np.moveaxis(x, 1, -1))
+    (moved,) = run_operator(
+        "nn.max_pool_indices", [last], {**attrs, "column_major": column_major, "layout": "NHWC"}
+    )
+    np.testing.assert_array_equal(np.moveaxis(moved, -1, 1), places)
+
+
 def test_max_pool_of_infinities_and_nan():
     x = np.full((1, 1, 4, 4), -np.inf, np.float32)
     x[0, 0, 3, 3], x[0, 0, 0, 0] = np.nan, np.inf

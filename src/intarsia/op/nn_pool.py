@@ -7,7 +7,7 @@ import numpy as np
 from intarsia.dim import Dim, as_dim, ceildiv, dmax, dmin, product
 from intarsia.ir.types import TensorType
 from intarsia.kernel.compute import compute, reduce, reduce_axis, var
-from intarsia.kernel.expr import Buffer, Expr, cast, identity_of, lift
+from intarsia.kernel.expr import Binary, Buffer, Const, Expr, Index, cast, identity_of, lift
 from intarsia.kernel.library.conv import PoolShape
 from intarsia.op.entry import REQUIRED, Operator, Site, register
 from intarsia.op.nn_window import (
@@ -141,6 +141,93 @@ register(
         _max_compute,
         attrs=_POOL_ATTRS,
         doc="Largest element of each window; padding is minus infinity, NaN wins.",
+    )
+)
+
+
+# ---- nn.max_pool_indices -----------------------------------------------------------------------------------
+def _indices_rule(site: Site) -> TensorType:
+    return TensorType(_pool_rule(site).shape, "int64")
+
+
+def _indices_compute(site: Site, buffers: list) -> Buffer:
+    """The first largest element of each window, then where that is in the data."""
+    x = buffers[0]
+    layout = read_layout(site, len(x.shape))
+    window = _pool_window(site, layout)
+    n, c, sizes = layout.parts(x.shape)
+    count, neutral = len(sizes), identity_of("max", x.dtype).value
+    tap = reduce_axis(product(window.kernel))
+
+    def unrolled(number: Dim) -> list[Dim]:
+        parts: list[Dim] = []
+        for k in reversed(window.kernel):
+            parts.append(number % k)
+            number = number // k
+        return parts[::-1]
+
+    def best(*index: Dim) -> Expr:
+        i, j, spatial = layout.parts(index)
+        taps = unrolled(var(tap))
+        places = [window.place(a, spatial[a], taps[a]) for a in range(count)]
+        cond = inside([(p, size, True, True) for p, size in zip(places, sizes)])
+        return reduce("argmax", guarded(cond, x[layout.arrange(i, j, places)], neutral), tap)
+
+    found = compute(site.out[0].shape, best, dtype="int64", name="best_tap")
+
+    def flat(*index: Dim) -> Expr:
+        i, j, spatial = layout.parts(index)
+        number, places = found[index], []
+        for a in reversed(range(count)):
+            k = window.kernel[a].value
+            place = Binary("mod", number, Const(k, "int64")) * window.dilation[a]
+            places.append(place + Index(window.place(a, spatial[a], as_dim(0))))
+            number = Binary("floordiv", number, Const(k, "int64"))
+        ordered = range(count) if site.attrs["column_major"] else reversed(range(count))
+        total: Expr | None = None
+        stride = as_dim(1)
+        for a in ordered:
+            part = places[count - 1 - a] * stride
+            total, stride = part if total is None else total + part, stride * sizes[a]
+        assert total is not None
+        return total + Index((i * c + j) * stride)
+
+    return compute(site.out[0].shape, flat, dtype="int64", name="max_pool_indices")
+
+
+def _indices_reference(
+    x,
+    *,
+    kernel,
+    strides=None,
+    padding=None,
+    dilation=None,
+    ceil_mode=False,
+    layout="NCHW",
+    auto_pad="NOTSET",
+    column_major=False,
+):
+    low = -np.inf if x.dtype.kind not in "iu" else np.iinfo(x.dtype).min
+    shared = (kernel, strides, padding, dilation, ceil_mode)
+    windows = _numpy_pool(x, *shared, layout, auto_pad, low)[0]
+    sizes = (np.moveaxis(x, -1, 1) if layout == "NHWC" else x).shape
+    spatial = np.arange(int(np.prod(sizes[2:]))).reshape(sizes[2:], order="F" if column_major else "C")
+    numbers = np.arange(sizes[0] * sizes[1]).reshape(*sizes[:2], *[1] * len(kernel)) * spatial.size + spatial
+    where = _numpy_pool(numbers, *shared, "NCHW", auto_pad, -1)[0]
+    shape = (*windows.shape[: -len(kernel)], int(np.prod(kernel)))
+    best = np.argmax(windows.reshape(shape), axis=-1)[..., None]
+    return _restore(np.take_along_axis(where.reshape(shape), best, -1)[..., 0], layout)
+
+
+register(
+    Operator(
+        "nn.max_pool_indices",
+        ("x",),
+        _indices_rule,
+        _indices_reference,
+        _indices_compute,
+        attrs={**_POOL_ATTRS, "column_major": False},
+        doc="Where in the flattened (N, C, spatial…) data the results of nn.max_pool come from (ONNX).",
     )
 )
 
