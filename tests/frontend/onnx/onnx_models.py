@@ -37,7 +37,15 @@ def code(dtype: str) -> int:
     return getattr(TensorProto, {"float32": "FLOAT", "float64": "DOUBLE"}.get(dtype, dtype.upper()))
 
 
-def op(op_type: str, args: Sequence[np.ndarray | None], *, opset: int, outputs: int = 1, consts: Sequence[int] = (), **attrs):
+def op(
+    op_type: str,
+    args: Sequence[np.ndarray | None],
+    *,
+    opset: int,
+    outputs: int = 1,
+    consts: Sequence[int] = (),
+    **attrs,
+):
     """(model of one node, feeds). consts: positions of arguments that are initializers."""
     names = [f"x{i}" if a is not None else "" for i, a in enumerate(args)]
     while names and not names[-1]:
@@ -47,7 +55,9 @@ def op(op_type: str, args: Sequence[np.ndarray | None], *, opset: int, outputs: 
     feeds = {n: a for n, a in arrays.items() if n not in constants}
     results = [f"y{i}" for i in range(outputs)]
     node = helper.make_node(op_type, names, results, name="node", **attrs)
-    return model([node], {n: (a.dtype.name, a.shape) for n, a in feeds.items()}, results, opset, constants), feeds
+    return model(
+        [node], {n: (a.dtype.name, a.shape) for n, a in feeds.items()}, results, opset, constants
+    ), feeds
 
 
 def ours(made: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
@@ -61,11 +71,15 @@ def theirs(made: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> list[np.nd
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(made.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        made.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
     return session.run(None, {n: np.asarray(a) for n, a in feeds.items()})
 
 
-def same(got: Sequence[np.ndarray], wanted: Sequence[np.ndarray], rtol: float = 1e-5, atol: float = 1e-6) -> None:
+def same(
+    got: Sequence[np.ndarray], wanted: Sequence[np.ndarray], rtol: float = 1e-5, atol: float = 1e-6
+) -> None:
     assert len(got) == len(wanted)
     for g, w in zip(got, wanted):
         w = np.asarray(w)
@@ -73,5 +87,7 @@ def same(got: Sequence[np.ndarray], wanted: Sequence[np.ndarray], rtol: float = 
         np.testing.assert_allclose(np.asarray(g), w, rtol=rtol, atol=atol, equal_nan=True)
 
 
-def as_onnxruntime(made: onnx.ModelProto, feeds: Mapping[str, np.ndarray], rtol: float = 1e-5, atol: float = 1e-6) -> None:
+def as_onnxruntime(
+    made: onnx.ModelProto, feeds: Mapping[str, np.ndarray], rtol: float = 1e-5, atol: float = 1e-6
+) -> None:
     same(ours(made, feeds), theirs(made, feeds), rtol, atol)

@@ -15,7 +15,9 @@ N = helper.make_node
 
 def graph(nodes, inputs, outputs):
     """A body; inputs: name -> dtype. Shapes are stated of counters and conditions only."""
-    given = [helper.make_tensor_value_info(n, code(t), None if t == "float32" else ()) for n, t in inputs.items()]
+    given = [
+        helper.make_tensor_value_info(n, code(t), None if t == "float32" else ()) for n, t in inputs.items()
+    ]
     results = [helper.make_tensor_value_info(n, code(t), None) for n, t in outputs.items()]
     return helper.make_graph(nodes, "body", given, results)
 
@@ -36,10 +38,14 @@ def i64(value):
     return np.array(value, np.int64)
 
 
-# ---- If ---------------------------------------------------------------------------------------------------------
+# ---- If ----------------------------------------------------------------------------------------------------
 def choice():
-    then = graph([N("Add", ["x", "y"], ["a"]), N("Mul", ["x", "x"], ["b"])], {}, {"a": "float32", "b": "float32"})
-    orelse = graph([N("Sub", ["x", "y"], ["c"]), N("Neg", ["y"], ["d"])], {}, {"c": "float32", "d": "float32"})
+    then = graph(
+        [N("Add", ["x", "y"], ["a"]), N("Mul", ["x", "x"], ["b"])], {}, {"a": "float32", "b": "float32"}
+    )
+    orelse = graph(
+        [N("Sub", ["x", "y"], ["c"]), N("Neg", ["y"], ["d"])], {}, {"c": "float32", "d": "float32"}
+    )
     nodes = [N("Abs", ["z"], ["y"]), N("If", ["on"], ["p", "q"], then_branch=then, else_branch=orelse)]
     return model(nodes, {"on": ("bool", ()), "x": ("float32", ("n",)), "z": ("float32", ("n",))}, ["p", "q"])
 
@@ -63,7 +69,8 @@ def squeeze_or_not(size):
     then = graph([int64("one", 1), N("Squeeze", ["x", "one"], ["a"])], {}, {"a": "float32"})
     orelse = graph([N("Identity", ["x"], ["b"])], {}, {"b": "float32"})
     nodes = [
-        N("Shape", ["x"], ["shape"]), int64("place", 1), N("Gather", ["shape", "place"], ["size"]), int64("k", 1),
+        N("Shape", ["x"], ["shape"]), int64("place", 1), N("Gather", ["shape", "place"], ["size"]),
+        int64("k", 1),
         N("Equal", ["size", "k"], ["on"]), N("If", ["on"], ["y"], then_branch=then, else_branch=orelse),
     ]  # fmt: skip
     return model(nodes, {"x": ("float32", ("n", size, 2))}, ["y"])
@@ -72,7 +79,9 @@ def squeeze_or_not(size):
 def test_a_condition_on_a_known_size_picks_the_branch():
     as_onnxruntime(squeeze_or_not(1), {"x": f(3, 1, 2)})
     x = f(3, 4, 2)
-    same(ours(squeeze_or_not(4), {"x": x}), [x])  # ONNX Runtime looks at the other branch all the same, and refuses
+    same(
+        ours(squeeze_or_not(4), {"x": x}), [x]
+    )  # ONNX Runtime looks at the other branch all the same, and refuses
 
 
 def test_squeeze_of_an_unknown_size_is_checked_at_run_time():
@@ -91,19 +100,25 @@ def test_branches_of_different_rank_are_refused():
         load(model(nodes, {"on": ("bool", ()), "x": ("float32", ("n",))}, ["y"]))
 
 
-# ---- Loop -------------------------------------------------------------------------------------------------------
+# ---- Loop --------------------------------------------------------------------------------------------------
 def running_sum():
     """y <- y + w * x, gathering every y; stops when the sum of y is above a limit."""
     body = graph(
         [
-            N("Mul", ["w", "x"], ["t"]), N("Add", ["y", "t"], ["z"]), N("ReduceSum", ["z"], ["s"], keepdims=0),
+            N("Mul", ["w", "x"], ["t"]), N("Add", ["y", "t"], ["z"]),
+            N("ReduceSum", ["z"], ["s"], keepdims=0),
             N("Less", ["s", "limit"], ["go"]), N("Identity", ["z"], ["all"]),
         ],
         {"i": "int64", "on": "bool", "y": "float32"},
         {"go": "bool", "z": "float32", "all": "float32"},
     )  # fmt: skip
     nodes = [N("Loop", ["n", "", "y0"], ["y", "ys"], body=body)]
-    inputs = {"n": ("int64", ()), "x": ("float32", ("k",)), "y0": ("float32", ("k",)), "limit": ("float32", ())}
+    inputs = {
+        "n": ("int64", ()),
+        "x": ("float32", ("k",)),
+        "y0": ("float32", ("k",)),
+        "limit": ("float32", ()),
+    }
     return model(nodes, inputs, ["y", "ys"], constants={"w": np.float32(2)})
 
 
@@ -126,7 +141,9 @@ def growing():
         {"go": "bool", "z": "float32", "size": "int64"},
     )
     nodes = [true("yes"), N("Loop", ["n", "yes", "y0"], ["y", "sizes"], body=body)]
-    return model(nodes, {"n": ("int64", ()), "x": ("float32", ("k", 2)), "y0": ("float32", (1, 2))}, ["y", "sizes"])
+    return model(
+        nodes, {"n": ("int64", ()), "x": ("float32", ("k", 2)), "y0": ("float32", (1, 2))}, ["y", "sizes"]
+    )
 
 
 @pytest.mark.parametrize("n", [1, 4])
@@ -149,7 +166,9 @@ def test_gathered_pieces_of_a_size_that_only_the_body_knows():
         {"go": "bool", "z": "float32", "piece": "float32"},
     )  # fmt: skip
     nodes = [true("yes"), N("Loop", ["n", "yes", "y0"], ["y", "pieces"], body=body)]
-    made = model(nodes, {"n": ("int64", ()), "x": ("float32", ("k",)), "y0": ("float32", ())}, ["y", "pieces"])
+    made = model(
+        nodes, {"n": ("int64", ()), "x": ("float32", ("k",)), "y0": ("float32", ())}, ["y", "pieces"]
+    )
     for n in (1, 3):
         as_onnxruntime(made, {"n": i64(n), "x": f(3), "y0": np.float32(1)})
 
@@ -201,7 +220,7 @@ def test_a_state_of_changing_rank_is_refused():
         load(model(nodes, {"n": ("int64", ()), "y0": ("float32", ("k",))}, ["y"]))
 
 
-# ---- Scan -------------------------------------------------------------------------------------------------------
+# ---- Scan --------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("attrs", [
     {}, {"scan_input_directions": [1]}, {"scan_input_axes": [1]}, {"scan_output_axes": [1]},
     {"scan_output_axes": [-1], "scan_output_directions": [1]},
@@ -213,12 +232,18 @@ def test_scan(attrs):
         {"sum": "float32", "y": "float32"},
     )
     nodes = [N("Scan", ["h0", "xs"], ["h", "ys"], body=body, num_scan_inputs=1, **attrs)]
-    made = model(nodes, {"h0": ("float32", ("k",)), "xs": ("float32", ("a", "b")), "w": ("float32", ())}, ["h", "ys"])
+    made = model(
+        nodes, {"h0": ("float32", ("k",)), "xs": ("float32", ("a", "b")), "w": ("float32", ())}, ["h", "ys"]
+    )
     as_onnxruntime(made, {"h0": f(4), "xs": f(4, 4), "w": np.float32(0.5)})
 
 
 def test_scan_over_nothing():
-    body = graph([N("Add", ["h", "x"], ["s"]), N("Identity", ["s"], ["y"])], {"h": "float32", "x": "float32"}, {"s": "float32", "y": "float32"})
+    body = graph(
+        [N("Add", ["h", "x"], ["s"]), N("Identity", ["s"], ["y"])],
+        {"h": "float32", "x": "float32"},
+        {"s": "float32", "y": "float32"},
+    )
     nodes = [N("Scan", ["h0", "xs"], ["h", "ys"], body=body, num_scan_inputs=1)]
     made = model(nodes, {"h0": ("float32", ("k",)), "xs": ("float32", ("t", "k"))}, ["h", "ys"])
     h0 = f(3)

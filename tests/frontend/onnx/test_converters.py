@@ -1,8 +1,7 @@
-"""Converters at the operator-set versions in which their operator is written differently, against ONNX Runtime."""
+"""Converters, at the operator sets in which an operator is written differently, against ONNX Runtime."""
 
 import numpy as np
 import pytest
-
 from onnx_models import as_onnxruntime, op, ours, same
 
 R = np.random.default_rng(0)
@@ -71,7 +70,12 @@ CASES = [
     ("ScatterND", 16, [f(4), np.array([[1], [1]], np.int64), f(2)], {"reduction": "add"}),
     ("ScatterElements", 16, [f(3, 3), np.array([[1, 0, 2]], np.int64), f(1, 3)], {"axis": 0}),
     ("Scatter", 9, [f(3, 3), np.array([[1, 0, 2]], np.int64), f(1, 3)], {"axis": 0}),
-    ("OneHot", 11, [np.array([0, 2, -1], np.int64), np.array(3, np.int64), f(2)], {"axis": 0, "consts": (1,)}),
+    (
+        "OneHot",
+        11,
+        [np.array([0, 2, -1], np.int64), np.array(3, np.int64), f(2)],
+        {"axis": 0, "consts": (1,)},
+    ),
     ("EyeLike", 9, [f(3, 4)], {"k": 1}),
     ("Trilu", 14, [f(3, 4), np.array(1, np.int64)], {"upper": 0}),
     ("DepthToSpace", 13, [f(1, 8, 2, 3)], {"blocksize": 2, "mode": "CRD"}),
@@ -105,10 +109,20 @@ CASES = [
     ("Einsum", 12, [f(2, 3, 4), f(5, 4)], {"equation": "...j,kj->k..."}),
     ("Einsum", 12, [f(3, 3)], {"equation": "ii->i"}),
     ("Einsum", 12, [f(2, 3), f(3, 4), f(4)], {"equation": "ab,bc,c"}),
-    ("Conv", 11, [IMAGE, f(4, 1, 3, 2), f(4)], {"group": 2, "strides": [2, 1], "pads": [1, 0, 0, 1], "dilations": [1, 2]}),
+    (
+        "Conv",
+        11,
+        [IMAGE, f(4, 1, 3, 2), f(4)],
+        {"group": 2, "strides": [2, 1], "pads": [1, 0, 0, 1], "dilations": [1, 2]},
+    ),
     ("Conv", 11, [IMAGE, f(3, 2, 3, 3)], {"auto_pad": "SAME_LOWER", "strides": [2, 2]}),
     ("Conv", 11, [f(2, 3, 7), f(2, 3, 3)], {"auto_pad": "VALID"}),
-    ("ConvTranspose", 11, [f(1, 2, 3, 4), f(2, 3, 3, 3)], {"strides": [2, 2], "pads": [1, 1, 0, 0], "output_padding": [1, 0]}),
+    (
+        "ConvTranspose",
+        11,
+        [f(1, 2, 3, 4), f(2, 3, 3, 3)],
+        {"strides": [2, 2], "pads": [1, 1, 0, 0], "output_padding": [1, 0]},
+    ),
     ("ConvTranspose", 11, [f(1, 1, 3, 3), f(1, 2, 3, 3)], {"strides": [2, 2], "auto_pad": "SAME_UPPER"}),
     ("ConvTranspose", 11, [f(1, 1, 3, 3), f(1, 2, 3, 3)], {"strides": [3, 2], "output_shape": [10, 8]}),
     ("MaxPool", 12, [IMAGE], {"kernel_shape": [2, 3], "strides": [2, 2], "ceil_mode": 1}),
@@ -124,22 +138,50 @@ CASES = [
     ("LRN", 13, [IMAGE], {"size": 3, "alpha": 0.1}),
     ("Dropout", 11, [X], {}),
     ("Resize", 10, [IMAGE, np.array([1, 1, 2, 1.5], np.float32)], {"consts": (1,)}),
-    ("Resize", 11, [IMAGE, np.zeros(0, np.float32), np.zeros(0, np.float32), i(1, 2, 7, 3)],
-     {"consts": (1, 2), "mode": "linear", "coordinate_transformation_mode": "align_corners"}),
+    (
+        "Resize",
+        11,
+        [IMAGE, np.zeros(0, np.float32), np.zeros(0, np.float32), i(1, 2, 7, 3)],
+        {"consts": (1, 2), "mode": "linear", "coordinate_transformation_mode": "align_corners"},
+    ),
     ("Resize", 13, [IMAGE, None, np.array([1, 1, 2, 0.5], np.float32)], {"consts": (2,), "mode": "cubic"}),
     ("Upsample", 9, [IMAGE, np.array([1, 1, 2, 3], np.float32)], {"consts": (1,)}),
     ("Upsample", 7, [IMAGE], {"scales": [1.0, 1.0, 2.0, 2.0], "mode": "linear"}),
     ("LSTM", 14, [f(3, 2, 4), f(1, 20, 4), f(1, 20, 5), f(1, 40)], {"hidden_size": 5, "outputs": 3}),
-    ("LSTM", 14, [f(3, 2, 4), f(2, 20, 4), f(2, 20, 5), None, np.array([3, 2], np.int32)],
-     {"hidden_size": 5, "direction": "bidirectional", "outputs": 3}),
-    ("GRU", 14, [f(3, 2, 4), f(1, 15, 4), f(1, 15, 5), f(1, 30)], {"hidden_size": 5, "linear_before_reset": 1, "outputs": 2}),
-    ("RNN", 14, [f(3, 2, 4), f(1, 5, 4), f(1, 5, 5)], {"hidden_size": 5, "activations": ["Relu"], "outputs": 2}),
+    (
+        "LSTM",
+        14,
+        [f(3, 2, 4), f(2, 20, 4), f(2, 20, 5), None, np.array([3, 2], np.int32)],
+        {"hidden_size": 5, "direction": "bidirectional", "outputs": 3},
+    ),
+    (
+        "GRU",
+        14,
+        [f(3, 2, 4), f(1, 15, 4), f(1, 15, 5), f(1, 30)],
+        {"hidden_size": 5, "linear_before_reset": 1, "outputs": 2},
+    ),
+    (
+        "RNN",
+        14,
+        [f(3, 2, 4), f(1, 5, 4), f(1, 5, 5)],
+        {"hidden_size": 5, "activations": ["Relu"], "outputs": 2},
+    ),
     # quantised
     ("QuantizeLinear", 13, [f(2, 3) * 50, np.abs(f(3)), np.array([1, 2, 3], np.int8)], {"axis": 1}),
     ("DequantizeLinear", 13, [np.array([[1, 2], [250, 4]], np.uint8), np.float32(0.5), np.uint8(7)], {}),
     ("DynamicQuantizeLinear", 11, [f(3, 4)], {"outputs": 3}),
-    ("MatMulInteger", 10, [np.arange(6, dtype=np.uint8).reshape(2, 3), np.arange(6, dtype=np.int8).reshape(3, 2), np.uint8(2)], {}),
-    ("ConvInteger", 10, [np.arange(16, dtype=np.uint8).reshape(1, 1, 4, 4), np.ones((1, 1, 2, 2), np.uint8), np.uint8(3)], {}),
+    (
+        "MatMulInteger",
+        10,
+        [np.arange(6, dtype=np.uint8).reshape(2, 3), np.arange(6, dtype=np.int8).reshape(3, 2), np.uint8(2)],
+        {},
+    ),
+    (
+        "ConvInteger",
+        10,
+        [np.arange(16, dtype=np.uint8).reshape(1, 1, 4, 4), np.ones((1, 1, 2, 2), np.uint8), np.uint8(3)],
+        {},
+    ),
 ]
 
 
@@ -166,7 +208,9 @@ def test_per_channel_slopes_before_operator_set_7():
 
 def test_batch_statistics_in_training_mode():
     x, one, zero = f(4, 2, 3), np.ones(2, np.float32), np.zeros(2, np.float32)
-    made, feeds = op("BatchNormalization", [x, one, zero, zero, one], opset=14, outputs=3, training_mode=1, momentum=0.5)
+    made, feeds = op(
+        "BatchNormalization", [x, one, zero, zero, one], opset=14, outputs=3, training_mode=1, momentum=0.5
+    )
     mean, var = x.mean((0, 2)), x.var((0, 2))
     y = (x - mean[:, None]) / np.sqrt(var[:, None] + 1e-5)
     same(ours(made, feeds), [y, mean * 0.5, 0.5 + var * 0.5], atol=1e-5)

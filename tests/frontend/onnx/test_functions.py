@@ -23,9 +23,13 @@ def f(*shape):
 def scaled_sum():
     """y = alpha * x + bias, bias optional in the sense that the caller may leave it out."""
     alpha = N("Constant", [], ["a"])
-    alpha.attribute.append(onnx.AttributeProto(name="value_float", type=onnx.AttributeProto.FLOAT, ref_attr_name="alpha"))
+    alpha.attribute.append(
+        onnx.AttributeProto(name="value_float", type=onnx.AttributeProto.FLOAT, ref_attr_name="alpha")
+    )
     nodes = [alpha, N("Mul", ["x", "a"], ["ax"]), N("Add", ["ax", "b"], ["y"])]
-    return helper.make_function("own", "ScaledSum", ["x", "b"], ["y"], nodes, [helper.make_opsetid("", 17)], ["alpha"])
+    return helper.make_function(
+        "own", "ScaledSum", ["x", "b"], ["y"], nodes, [helper.make_opsetid("", 17)], ["alpha"]
+    )
 
 
 def twice():
@@ -35,8 +39,13 @@ def twice():
 
 
 def test_functions_of_the_model_are_put_in_place():
-    nodes = [N("Twice", ["x"], ["t"], domain="own"), N("ScaledSum", ["t", "x"], ["y"], domain="own", alpha=0.5)]
-    made = model(nodes, {"x": ("float32", ("n",))}, ["y"], functions=[scaled_sum(), twice()], domains={"own": 1})
+    nodes = [
+        N("Twice", ["x"], ["t"], domain="own"),
+        N("ScaledSum", ["t", "x"], ["y"], domain="own", alpha=0.5),
+    ]
+    made = model(
+        nodes, {"x": ("float32", ("n",))}, ["y"], functions=[scaled_sum(), twice()], domains={"own": 1}
+    )
     as_onnxruntime(made, {"x": f(4)})
 
 
@@ -50,15 +59,19 @@ def test_a_function_that_calls_itself_is_refused():
 
 
 def test_a_standard_function_without_converter():
-    made = model([N("MeanVarianceNormalization", ["x"], ["y"])], {"x": ("float32", ("n", 2, "h", "w"))}, ["y"])
+    made = model(
+        [N("MeanVarianceNormalization", ["x"], ["y"])], {"x": ("float32", ("n", 2, "h", "w"))}, ["y"]
+    )
     as_onnxruntime(made, {"x": f(2, 2, 3, 4)}, rtol=1e-4, atol=1e-5)
 
 
 def test_dimension_names_become_symbols():
     info = helper.make_tensor_value_info
     inputs = [
-        info("a", 1, ["batch size", "D.0", -1]), info("b", 1, ["D_0", None, "-1", "batch size"]), info("c", 1, ["?", 0, "3"]),
-    ]  # fmt: skip
+        info("a", 1, ["batch size", "D.0", -1]),
+        info("b", 1, ["D_0", None, "-1", "batch size"]),
+        info("c", 1, ["?", 0, "3"]),
+    ]
     graph = helper.make_graph([N("Neg", ["a"], ["y"])], "g", inputs, [onnx.ValueInfoProto(name="y")])
     module = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
     names = ["batch_size", "D_0", "a_d2"], ["D_0_2", "b_d1", "b_d2", "batch_size"], ["c_d0", 0, "c_d2"]
@@ -68,7 +81,12 @@ def test_dimension_names_become_symbols():
 
 
 def test_initializers_are_no_parameters_even_if_listed_as_inputs():
-    made = model([N("Add", ["x", "w"], ["y"])], {"x": ("float32", (2,)), "w": ("float32", (2,))}, ["y"], constants={"w": f(2)})
+    made = model(
+        [N("Add", ["x", "w"], ["y"])],
+        {"x": ("float32", (2,)), "w": ("float32", (2,))},
+        ["y"],
+        constants={"w": f(2)},
+    )
     assert [p.name for p in load(made).main.params] == ["x"]
 
 
@@ -99,7 +117,9 @@ def test_a_long_chain_needs_no_stack():
     assert sum(isinstance(e, Call) for e in post_order(module.main.body)) == 20_000
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8", "uint16", "uint32", "uint64", "bool", "float64", "int64"])
+@pytest.mark.parametrize(
+    "dtype", ["float16", "bfloat16", "int8", "uint16", "uint32", "uint64", "bool", "float64", "int64"]
+)
 @pytest.mark.parametrize("raw", [True, False])
 def test_tensors_of_every_type(dtype, raw):
     from intarsia.op.entry import numpy_dtype

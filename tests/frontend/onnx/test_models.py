@@ -20,7 +20,11 @@ def f(*shape):
 
 def tokens(batch, length):
     ones = np.ones((batch, length), np.int64)
-    return {"input_ids": R.integers(1000, 20000, (batch, length)), "attention_mask": ones, "token_type_ids": 0 * ones}
+    return {
+        "input_ids": R.integers(1000, 20000, (batch, length)),
+        "attention_mask": ones,
+        "token_type_ids": 0 * ones,
+    }
 
 
 def speech(batch, length, rate):
@@ -67,7 +71,10 @@ def test_as_onnxruntime(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["resnet50", "squeezenet", "shufflenet", "densenet121", "inception_v2", "bvlc_alexnet", "zfnet512"])
+@pytest.mark.parametrize(
+    "name",
+    ["resnet50", "squeezenet", "shufflenet", "densenet121", "inception_v2", "bvlc_alexnet", "zfnet512"],
+)
 def test_light_models(name):
     runtime = pytest.importorskip("onnxruntime")
     path = find("onnx", f"light_{name}.onnx")
@@ -75,7 +82,12 @@ def test_light_models(name):
     param = module.main.params[0]
     feed = {module.input_names[0]: f(*[d.value for d in param.type.shape])}
     got = evaluate(module, *feed.values())
-    same([got], runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, feed), rtol=1e-4, atol=1e-5)
+    same(
+        [got],
+        runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, feed),
+        rtol=1e-4,
+        atol=1e-5,
+    )
 
 
 def test_light_resnet50_types():

@@ -1,7 +1,7 @@
 """The ONNX standard's own node tests: all whose operators are supported must give the right numbers.
 
-unsupported_cases.txt lists those that are refused; `--regenerate` writes it anew. A case that needs a value at compile
-time (axes, scales) gets its integer inputs as initializers.
+unsupported_cases.txt lists those that are refused; `--regenerate` writes it anew. A case that needs a value when
+it is compiled (axes, scales) gets its integer inputs as initializers.
 """
 
 import importlib
@@ -39,7 +39,9 @@ def cases(skip=()):
 
 
 def array(x):
-    return numpy_helper.to_array(x) if isinstance(x, onnx.TensorProto) else None if x is None else np.asarray(x)
+    return (
+        numpy_helper.to_array(x) if isinstance(x, onnx.TensorProto) else None if x is None else np.asarray(x)
+    )
 
 
 def load_case(case):
@@ -65,11 +67,15 @@ def run(case) -> str | None:
         for inputs, outputs in case.data_sets:
             given = dict(zip([i.name for i in case.model.graph.input], inputs))
             value = evaluate(module, *[array(given[n]) for n in module.input_names], typing=typing)
-            for got, wanted in zip(value if isinstance(value, tuple) else (value,), map(array, outputs), strict=True):
+            for got, wanted in zip(
+                value if isinstance(value, tuple) else (value,), map(array, outputs), strict=True
+            ):
                 if (got.dtype, got.shape) != (wanted.dtype, wanted.shape):
                     return f"{got.dtype} {got.shape} instead of {wanted.dtype} {wanted.shape}"
                 half = "bf16" in case.name or got.dtype.itemsize == 2
-                wide = (lambda a: a.astype(np.float32)) if half and got.dtype.kind not in "iu" else (lambda a: a)
+                wide = (
+                    (lambda a: a.astype(np.float32)) if half and got.dtype.kind not in "iu" else (lambda a: a)
+                )
                 rtol, atol = (2e-2, 2e-2) if half else (max(case.rtol, 1e-3), max(case.atol, 1e-6))
                 if not np.allclose(wide(got), wide(wanted), rtol=rtol, atol=atol, equal_nan=True):
                     return "other numbers"

@@ -1,4 +1,4 @@
-"""What converters build with: operator calls that carry the node's place, constants, and questions about types."""
+"""What converters build with: calls that carry the node's place, constants, and questions about types."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 
 
 class Builder:
-    """span: given to everything that is built; scope: of the node that is being converted; functions: global functions made for loops; folder: for external data."""
+    """Builds expressions for one model.
+
+    span: given to everything that is built; scope: of the node that is being converted; functions: global functions
+    made for loops; folder: for external data
+    """
 
     def __init__(self, importer: Importer, source: str, folder: Path | None, bounds: Bounds):
         self.importer, self.source, self.folder = importer, source, folder
@@ -33,7 +37,7 @@ class Builder:
         self.functions: dict[str, Function] = {}
         self.taken_names: set[str] = {"main"}
 
-    # ---- building ---------------------------------------------------------------------------------------------
+    # ---- building ------------------------------------------------------------------------------------------
     def op(self, name: str, *args: Expr | None, **attrs: Attr) -> Call:
         """A call of a Relay operator; None is a missing argument."""
         given = list(args)
@@ -71,7 +75,7 @@ class Builder:
     def shape(self, e: Expr) -> Call:
         return self.op("shape_of", e)
 
-    # ---- asking -----------------------------------------------------------------------------------------------
+    # ---- asking --------------------------------------------------------------------------------------------
     def type(self, e: Expr) -> TensorType:
         return self.types.tensor(e)
 

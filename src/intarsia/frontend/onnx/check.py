@@ -1,4 +1,4 @@
-"""Is this model whole, and can all of it be imported? Asked before anything is converted; all gaps are told at once."""
+"""Is this model whole, and can all of it be imported? Asked before anything is converted; gaps are told together."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _GRAPH, _GRAPHS = 5, 10  # AttributeProto.GRAPH, GRAPHS
 def check(source: Source, known: frozenset[str]) -> None:
     """known: the Relay operators that exist.
 
-    Raises ModelError ONNX-010 (unknown name), ONNX-012 (not in order, cyclic), ONNX-013 (a name twice), ONNX-019 (nesting),
-    UnsupportedError ONNX-020 with all operators that cannot be imported.
+    Raises ModelError ONNX-010 (unknown name), ONNX-012 (not in order, cyclic), ONNX-013 (a name twice),
+    ONNX-019 (nesting), UnsupportedError ONNX-020 with all operators that cannot be imported.
     """
     model = source.model
     opsets = {o.domain or MAIN_DOMAIN: o.version for o in model.opset_import} or {MAIN_DOMAIN: 1}
@@ -38,14 +38,22 @@ def check(source: Source, known: frozenset[str]) -> None:
     gaps.report()
 
 
-# ---- texts ------------------------------------------------------------------------------------------------------
+# ---- texts -------------------------------------------------------------------------------------------------
 def _check_texts(model: ModelProto, source: str) -> None:
     """Names are text. (protobuf hands out bytes where a file holds something else.)"""
     texts: list[object] = [o.domain for o in model.opset_import]
     nodes: list[NodeProto] = []
     graphs = [model.graph]
     for f in model.functions:
-        texts += [f.name, f.domain, f.overload, *f.input, *f.output, *(o.domain for o in f.opset_import), *f.attribute]
+        texts += [
+            f.name,
+            f.domain,
+            f.overload,
+            *f.input,
+            *f.output,
+            *(o.domain for o in f.opset_import),
+            *f.attribute,
+        ]
         nodes += f.node
     while graphs or nodes:
         if graphs:
@@ -65,10 +73,15 @@ def _check_texts(model: ModelProto, source: str) -> None:
     wrong = next((x for x in texts if not isinstance(x, str)), None)
     if wrong is not None:
         message = f"a name in the model is not text (UTF-8): {wrong!r:.60}; the file is damaged"
-        raise ModelError("ONNX-002", message, where=source, remedy="export the model to ONNX again, or fetch the file again")
+        raise ModelError(
+            "ONNX-002",
+            message,
+            where=source,
+            remedy="export the model to ONNX again, or fetch the file again",
+        )
 
 
-# ---- names ------------------------------------------------------------------------------------------------------
+# ---- names -------------------------------------------------------------------------------------------------
 def _check_names(graph: GraphProto, source: str) -> None:
     """Every name is given once and before it is used; subgraphs see the names around them at their node."""
     frames = [_Frame(graph, source)]
@@ -97,7 +110,7 @@ def _check_names(graph: GraphProto, source: str) -> None:
 
 
 class _Frame:
-    """A graph that is being checked: names seen, the next node, subgraphs of the last one still to be checked."""
+    """A graph that is being checked: names seen, the next node, subgraphs of the last one that wait."""
 
     def __init__(self, graph: GraphProto, source: str):
         stored = [t.name for t in graph.initializer]
@@ -122,7 +135,12 @@ def _unknown(g: GraphProto, index: int, name: str, where: str) -> ModelError:
     """The error for a name that is not there (yet) when node `index` uses it."""
     makers = {o: i for i, n in enumerate(g.node) for o in n.output if o}
     if name not in makers:
-        return ModelError("ONNX-010", f"nothing in the model is called '{name}'", where=where, remedy="export the model again")
+        return ModelError(
+            "ONNX-010",
+            f"nothing in the model is called '{name}'",
+            where=where,
+            remedy="export the model again",
+        )
     path, todo = {makers[name]}, [makers[name]]
     while todo:
         node = g.node[todo.pop()]
@@ -131,7 +149,11 @@ def _unknown(g: GraphProto, index: int, name: str, where: str) -> ModelError:
                 path.add(makers[i])
                 todo.append(makers[i])
     if index in path:
-        return ModelError("ONNX-012", f"the graph has a cycle: the node needs '{name}', which is computed from its own result", where=where)
+        return ModelError(
+            "ONNX-012",
+            f"the graph has a cycle: the node needs '{name}', which is computed from its own result",
+            where=where,
+        )
     return ModelError(
         "ONNX-012",
         f"the nodes are not in order: '{name}' is used before it is computed",
@@ -146,7 +168,9 @@ def _first_repeated(names: Sequence[str]) -> str:
 
 
 def _twice(name: str, where: str) -> ModelError:
-    return ModelError("ONNX-013", f"the name '{name}' is given to two values", where=where, remedy="export the model again")
+    return ModelError(
+        "ONNX-013", f"the name '{name}' is given to two values", where=where, remedy="export the model again"
+    )
 
 
 def _where(node: NodeProto, index: int, source: str) -> str:
@@ -162,7 +186,7 @@ def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
             yield from a.graphs
 
 
-# ---- operators --------------------------------------------------------------------------------------------------
+# ---- operators ---------------------------------------------------------------------------------------------
 @dataclass(slots=True)
 class _Gap:
     reason: str
@@ -183,7 +207,9 @@ class _Gaps:
         while stack:
             here, depth = stack.pop()
             if depth > _MAX_DEPTH:
-                raise ModelError("ONNX-019", f"graphs are nested more than {_MAX_DEPTH} deep", where=self.source)
+                raise ModelError(
+                    "ONNX-019", f"graphs are nested more than {_MAX_DEPTH} deep", where=self.source
+                )
             for index, proto in enumerate(here):
                 domain = proto.domain or MAIN_DOMAIN
                 version = opsets.get(domain, 1)
@@ -222,7 +248,8 @@ class _Gaps:
                 imported = body.opset_import if body is not None else ()
                 opsets = {MAIN_DOMAIN: NEWEST_OPSET, **{o.domain or MAIN_DOMAIN: o.version for o in imported}}
                 self._bodies[key] = body is None or all(
-                    self.reason(n, n.domain or MAIN_DOMAIN, opsets.get(n.domain or MAIN_DOMAIN, version)) is None
+                    self.reason(n, n.domain or MAIN_DOMAIN, opsets.get(n.domain or MAIN_DOMAIN, version))
+                    is None
                     for n in body.node
                 )
         return self._bodies[key]

@@ -1,13 +1,15 @@
 """If, Loop and Scan. A loop becomes a global function that calls itself last:
 
-    def @loop_0(%i, %trip, %cond, %state: Tensor[(n), float32], %scan: …, %captured: …) -> (…) {
-      if (less(%i, %trip) and %cond) { …body…; @loop_0(%i + 1, %trip, cond', state', concatenate(%scan, out), %captured) }
-      else { (%state, %scan) }
+    def @loop_0(%i, %trip, %cond, %state: Tensor[(n,), float32], %scan: …, %captured: …) -> (…) {
+      if (logical_and(%cond, less(%i, %trip))) {
+        …body…
+        @loop_0(%i + 1, %trip, cond', state', concatenate(%scan, out), %captured)
+      } else { (%state, %scan) }
     }
 
-What the body uses from outside becomes parameters. Sizes of states that the body changes become sizes of their own,
-found by converting the body again until nothing more changes. Results of all iterations are joined one at a time, which
-copies what is there already (quadratic in the number of iterations).
+What the body uses from outside becomes parameters. Sizes of states that the body changes become sizes of their
+own, found by converting the body again until nothing more changes. Results of all iterations are joined one at a
+time, which copies what is there already (quadratic in the number of iterations).
 """
 
 from __future__ import annotations
@@ -35,17 +37,19 @@ _FOREVER = np.iinfo(np.int64).max
 _JOINS = ("concatenate", "expand_dims", "full", "shape_of", "less", "add")
 
 
-# ---- If ---------------------------------------------------------------------------------------------------------
+# ---- If ----------------------------------------------------------------------------------------------------
 @converts("If")
 def _if(b: Builder, node: Node) -> tuple[Expr, ...]:
-    """A condition that is known already (it often asks for a rank) picks its branch: the other need not even fit."""
+    """A condition that is known (it often asks for a rank) picks its branch; the other need not even fit."""
     cond = b.scalar(node.arg(0))
     known = b.types.contents(cond)
     if known is not None and as_dim(known.item()).is_const:
         return tuple(_branch(b, node, "then_branch" if as_dim(known.item()) != 0 else "else_branch"))
     then, orelse = _branch(b, node, "then_branch"), _branch(b, node, "else_branch")
     if len(then) != len(orelse):
-        raise ModelError("ONNX-011", f"the branches give {len(then)} and {len(orelse)} results", where=node.where)
+        raise ModelError(
+            "ONNX-011", f"the branches give {len(then)} and {len(orelse)} results", where=node.where
+        )
     for i, (x, y) in enumerate(zip(then, orelse)):
         if join(b.types.of(x), b.types.of(y), lambda: _ANY) is None:
             squeezed = _checked_by_squeeze(b, cond, x) if len(then) == 1 else None
@@ -74,8 +78,10 @@ def _branch(b: Builder, node: Node, name: str) -> list[Expr]:
 
 
 def _checked_by_squeeze(b: Builder, cond: Expr, then: Expr) -> Expr | None:
-    """`if (size == 1) squeeze(x) else x` has no static rank. The squeeze alone checks the size when it runs; the other
-    branch, of another rank, is given up: a size that would take it is refused with an error."""
+    """`if (size == 1) squeeze(x) else x` has no static rank. The squeeze alone checks the size when it runs.
+
+    The other branch, of another rank, is given up: a size that would take it is refused with an error.
+    """
     while isinstance(cond, Call) and isinstance(cond.op, OpRef) and cond.op.name == "reshape":
         cond = cond.args[0]
     if not (_calls(cond, "equal") and _calls(then, "squeeze")):
@@ -99,7 +105,7 @@ def _step(node: Node) -> str:
     return next((o for o in node.outputs if o), node.span.name)
 
 
-# ---- loops in general -------------------------------------------------------------------------------------------
+# ---- loops in general --------------------------------------------------------------------------------------
 @dataclass(slots=True)
 class _Body:
     """A loop's body as a function: its parameters for the states, and the results of one iteration."""
@@ -119,7 +125,7 @@ def _convert_body(
     first: int,
     bind: Callable[[Scope, Lifted, list[Var]], None],
 ) -> _Body:
-    """The body with types of the states that hold for every iteration; result `first` of the graph is the first state."""
+    """The body with states' types that hold for every iteration; result `first` of the graph is the first state."""
     outer, importer = b.scope, b.importer
     assert outer is not None
     step = _step(node)
@@ -140,7 +146,9 @@ def _convert_body(
         b.functions, b.taken_names = functions, taken
 
 
-def _state(b: Builder, lifted: Lifted, name: str, initial: Expr, i: int, varying: set[tuple[int, int]]) -> Var:
+def _state(
+    b: Builder, lifted: Lifted, name: str, initial: Expr, i: int, varying: set[tuple[int, int]]
+) -> Var:
     t = lifted.local(b.type(initial))
     shape = tuple(Symbol(f"{name}_{axis}") if (i, axis) in varying else d for axis, d in enumerate(t.shape))
     return Var(name, TensorType(shape, t.dtype), span=b.span)
@@ -159,7 +167,7 @@ def _changed(b: Builder, node: Node, states: list[Var], results: list[Expr]) -> 
 
 @dataclass(slots=True)
 class _Gathered:
-    """A result of all iterations: the parameter that holds those so far, its start, and its value after one more."""
+    """A result of all iterations: the parameter with those so far, its start, and its value after one more."""
 
     param: Var
     start: Expr
@@ -167,8 +175,10 @@ class _Gathered:
     result: TensorType
 
 
-def _gather(b: Builder, body: _Body, number: int, index: Expr, piece: Expr, axis: int, prepend: bool) -> _Gathered:
-    """Sizes of the pieces that are arguments' sizes are known before the first iteration; others the first one sets."""
+def _gather(
+    b: Builder, body: _Body, number: int, index: Expr, piece: Expr, axis: int, prepend: bool
+) -> _Gathered:
+    """Sizes that are arguments' sizes are known before the first iteration; others are set by it."""
     name, t = f"{body.lifted.name}_all{number}", b.type(piece)
     axis = axis + t.rank + 1 if axis < 0 else axis
     sources = _sources(body)
@@ -182,7 +192,7 @@ def _gather(b: Builder, body: _Body, number: int, index: Expr, piece: Expr, axis
     if not known:
         grown = If(b.op("equal", index, b.const(0, "int64")), one, grown, span=b.span)
     parts: list[Expr] = []
-    for k, d in enumerate(shape):
+    for d in shape:
         if d.is_const:
             parts.append(b.ints([d.value]))
         elif d.symbol in sources:
@@ -191,7 +201,9 @@ def _gather(b: Builder, body: _Body, number: int, index: Expr, piece: Expr, axis
         else:
             parts.append(b.ints([0]))
     start = b.op("full", b.op("concatenate", *parts, axis=0), b.const(0, t.dtype))
-    result = tuple(_ANY if k == axis or not d.is_const and d.symbol not in sources else d for k, d in enumerate(shape))
+    result = tuple(
+        _ANY if k == axis or not d.is_const and d.symbol not in sources else d for k, d in enumerate(shape)
+    )
     return _Gathered(param, start, grown, TensorType(result, t.dtype))
 
 
@@ -218,7 +230,12 @@ def _close(
     name, captures = body.lifted.name, list(body.lifted.captures.values())
     params = [c[0] for c in controls] + body.states + [g.param for g in gathered] + [p for _, p in captures]
     again = [c[2] for c in controls] + next_states + [g.grown for g in gathered] + [p for _, p in captures]
-    first = [c[1] for c in controls] + body.initial + [g.start for g in gathered] + [outer for outer, _ in captures]
+    first = (
+        [c[1] for c in controls]
+        + body.initial
+        + [g.start for g in gathered]
+        + [outer for outer, _ in captures]
+    )
     done = Tuple(tuple(body.states) + tuple(g.param for g in gathered), span=b.span)
     repeat = Call(GlobalVar(name, span=b.span), tuple(again), span=b.span)
     results = [_result(p, i, body.varying) for i, p in enumerate(body.states)] + [g.result for g in gathered]
@@ -247,7 +264,7 @@ def _seen_outside(b: Builder, t: TensorType, params: list[Var], args: list[Expr]
     return TensorType(tuple(b.types.symbol("loop") if d == _ANY else d.subst(env) for d in t.shape), t.dtype)
 
 
-# ---- Loop -------------------------------------------------------------------------------------------------------
+# ---- Loop --------------------------------------------------------------------------------------------------
 @converts("Loop", needs=(*_JOINS, "logical_and"))
 def _loop(b: Builder, node: Node) -> tuple[Expr, ...]:
     graph = node.graph("body")
@@ -258,7 +275,11 @@ def _loop(b: Builder, node: Node) -> tuple[Expr, ...]:
     trip = b.cast(b.scalar(trip), "int64") if trip is not None else b.const(_FOREVER, "int64")
     cond = b.scalar(cond) if cond is not None else b.const(True, "bool")
     scalar = TensorType((), "int64")
-    i, n, on = Var("i", scalar, span=b.span), Var("trip", scalar, span=b.span), Var("cond", TensorType((), "bool"), span=b.span)
+    i, n, on = (
+        Var("i", scalar, span=b.span),
+        Var("trip", scalar, span=b.span),
+        Var("cond", TensorType((), "bool"), span=b.span),
+    )
 
     def bind(scope: Scope, lifted: Lifted, states: list[Var]) -> None:
         scope.values.update(zip((x.name for x in graph.input), (i, on, *states)))
@@ -276,11 +297,12 @@ def _loop(b: Builder, node: Node) -> tuple[Expr, ...]:
 
 def _expect(node: Node, graph: GraphProto, inputs: int, results: int) -> None:
     if len(graph.input) != inputs or len(graph.output) < results:
-        message = f"the body has {len(graph.input)} inputs and {len(graph.output)} outputs; {inputs} and at least {results} are needed"
+        has = f"the body has {len(graph.input)} inputs and {len(graph.output)} outputs"
+        message = f"{has}; {inputs} and at least {results} are needed"
         raise ModelError("ONNX-011", message, where=node.where)
 
 
-# ---- Scan -------------------------------------------------------------------------------------------------------
+# ---- Scan --------------------------------------------------------------------------------------------------
 def _scan_limit(node: Node) -> str | None:
     return "operator set 8" if node.version < 9 else None
 
@@ -290,13 +312,18 @@ def _scan(b: Builder, node: Node) -> tuple[Expr, ...]:
     graph, scanned = node.graph("body"), node.int("num_scan_inputs")
     count = len(node.args) - scanned
     if scanned < 1 or count < 0:
-        raise ModelError("ONNX-011", f"num_scan_inputs is {scanned} with {len(node.args)} inputs", where=node.where)
+        raise ModelError(
+            "ONNX-011", f"num_scan_inputs is {scanned} with {len(node.args)} inputs", where=node.where
+        )
     _expect(node, graph, inputs=len(node.args), results=count)
     initial, xs = [node.arg(i) for i in range(count)], [node.arg(count + i) for i in range(scanned)]
     joined = len(graph.output) - count
     axes = [b.axis(a, x) for a, x in zip(_per(node, "scan_input_axes", scanned), xs)]
     backwards = _per(node, "scan_input_directions", scanned)
-    out_axes, out_backwards = _per(node, "scan_output_axes", joined), _per(node, "scan_output_directions", joined)
+    out_axes, out_backwards = (
+        _per(node, "scan_output_axes", joined),
+        _per(node, "scan_output_directions", joined),
+    )
     scalar = TensorType((), "int64")
     i, n = Var("i", scalar, span=b.span), Var("n", scalar, span=b.span)
     one = b.const(1, "int64")

@@ -1,4 +1,4 @@
-"""Einsum as transposes, sums and matrix products (Einstein summation, NumPy's rules, operands taken from left to right)."""
+"""Einsum as transposes, sums and matrix products, operands taken from left to right."""
 
 from __future__ import annotations
 
@@ -11,7 +11,17 @@ from intarsia.frontend.onnx.node import Node, converts
 from intarsia.ir.expr import Expr
 from intarsia.support.errors import ModelError
 
-_NEEDS = ("matmul", "reduce.sum", "transpose", "reshape", "expand_dims", "concatenate", "shape_of", "take", "arange")
+_NEEDS = (
+    "matmul",
+    "reduce.sum",
+    "transpose",
+    "reshape",
+    "expand_dims",
+    "concatenate",
+    "shape_of",
+    "take",
+    "arange",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +48,9 @@ def _einsum(b: Builder, node: Node) -> Expr:
         wanted = (*dots, *sorted(x for x in set(once) if once.count(x) == 1 and not x.isdigit()))
     unknown = set(wanted) - {x for o in operands for x in o.labels}
     if unknown or len(set(wanted)) != len(wanted):
-        raise _bad(node, equation, "the result's labels must each occur once there and somewhere in the inputs")
+        raise _bad(
+            node, equation, "the result's labels must each occur once there and somewhere in the inputs"
+        )
     total = _without_diagonals(b, operands[0])
     for k, o in enumerate(operands[1:], 1):
         later = {x for rest in operands[k + 1 :] for x in rest.labels}
@@ -49,7 +61,9 @@ def _einsum(b: Builder, node: Node) -> Expr:
 
 
 def _bad(node: Node, equation: str, why: str) -> ModelError:
-    return ModelError("ONNX-017", f"the equation '{equation}' of Einsum cannot be read: {why}", where=node.where)
+    return ModelError(
+        "ONNX-017", f"the equation '{equation}' of Einsum cannot be read: {why}", where=node.where
+    )
 
 
 def _read(b: Builder, node: Node, equation: str, term: str, value: Expr) -> _Operand:
@@ -64,7 +78,7 @@ def _read(b: Builder, node: Node, equation: str, term: str, value: Expr) -> _Ope
 
 
 def _without_diagonals(b: Builder, o: _Operand) -> _Operand:
-    """A label that occurs twice stands for the diagonal: every (n + 1)-th element of the two dimensions in a row."""
+    """A label that occurs twice stands for the diagonal: every (n + 1)-th element of both dimensions."""
     while len(set(o.labels)) != len(o.labels):
         twice = next(x for x in o.labels if o.labels.count(x) > 1)
         i = o.labels.index(twice)
@@ -84,7 +98,9 @@ def _summed(b: Builder, o: _Operand, kept: set[str]) -> _Operand:
     axes = [a for a, x in enumerate(o.labels) if x not in kept]
     if not axes:
         return o
-    return _Operand(b.op("reduce.sum", o.value, b.ints(axes), keepdims=False), tuple(x for x in o.labels if x in kept))
+    return _Operand(
+        b.op("reduce.sum", o.value, b.ints(axes), keepdims=False), tuple(x for x in o.labels if x in kept)
+    )
 
 
 def _product(b: Builder, x: _Operand, y: _Operand, kept: set[str]) -> _Operand:
@@ -102,7 +118,9 @@ def _product(b: Builder, x: _Operand, y: _Operand, kept: set[str]) -> _Operand:
     return _Operand(b.op("reshape", product, _joined(b, sizes)), (*batch, *rows, *columns))
 
 
-def _matrix(b: Builder, o: _Operand, batch: Sequence[str], first: Sequence[str], second: Sequence[str]) -> Expr:
+def _matrix(
+    b: Builder, o: _Operand, batch: Sequence[str], first: Sequence[str], second: Sequence[str]
+) -> Expr:
     order = tuple(o.labels.index(a) for a in (*batch, *first, *second))
     value = o.value if order == tuple(range(len(order))) else b.op("transpose", o.value, axes=order)
     if len(first) == len(second) == 1:

@@ -8,7 +8,8 @@ from intarsia.frontend.onnx.tensors import DTYPES, dtype_name, dtype_words
 from intarsia.ir.expr import Expr
 
 _UNARY = {
-    "Neg": "negative", "Abs": "abs", "Sign": "sign", "Exp": "exp", "Log": "log", "Sqrt": "sqrt", "Reciprocal": "reciprocal",
+    "Neg": "negative", "Abs": "abs", "Sign": "sign", "Exp": "exp", "Log": "log", "Sqrt": "sqrt",
+    "Reciprocal": "reciprocal",
     "Sin": "sin", "Cos": "cos", "Tan": "tan", "Asin": "asin", "Acos": "acos", "Atan": "atan", "Sinh": "sinh",
     "Cosh": "cosh", "Tanh": "tanh", "Asinh": "asinh", "Acosh": "acosh", "Atanh": "atanh", "Erf": "erf",
     "Sigmoid": "sigmoid", "Floor": "floor", "Ceil": "ceil", "Round": "round", "Not": "logical_not",
@@ -17,19 +18,30 @@ _UNARY = {
 }  # fmt: skip
 _BINARY = {
     "Add": "add", "Sub": "subtract", "Mul": "multiply", "Div": "divide", "Equal": "equal", "Less": "less",
-    "LessOrEqual": "less_equal", "Greater": "greater", "GreaterOrEqual": "greater_equal", "And": "logical_and",
+    "LessOrEqual": "less_equal", "Greater": "greater", "GreaterOrEqual": "greater_equal",
+    "And": "logical_and",
     "Or": "logical_or", "Xor": "logical_xor", "BitwiseAnd": "bitwise_and", "BitwiseOr": "bitwise_or",
     "BitwiseXor": "bitwise_xor",
 }  # fmt: skip
 _BOOL_RESULT = ("equal", "less", "less_equal", "greater", "greater_equal")
-_ALPHA = {"LeakyRelu": ("nn.leaky_relu", 0.01), "Elu": ("nn.elu", 1.0), "ThresholdedRelu": ("nn.thresholded_relu", 1.0), "Celu": ("nn.celu", 1.0)}  # fmt: skip
+_ALPHA = {
+    "LeakyRelu": ("nn.leaky_relu", 0.01),
+    "Elu": ("nn.elu", 1.0),
+    "ThresholdedRelu": ("nn.thresholded_relu", 1.0),
+    "Celu": ("nn.celu", 1.0),
+}
 
 
 def _enter_unary(op: str, relay: str) -> None:
     @converts(op, needs=(relay,))
     def convert(b: Builder, node: Node) -> Expr:
         x = node.arg(0)
-        if relay in ("negative", "abs", "sign") and not b.is_float(x) or b.is_float(x) or not _float_only(relay):
+        if (
+            relay in ("negative", "abs", "sign")
+            and not b.is_float(x)
+            or b.is_float(x)
+            or not _float_only(relay)
+        ):
             return b.op(relay, x)
         return b.cast(b.op(relay, b.cast(x, "float32")), b.dtype(x))
 
@@ -48,7 +60,7 @@ def _enter_binary(op: str, relay: str) -> None:
 
 
 def aligned(b: Builder, node: Node, x: Expr, y: Expr) -> Expr:
-    """The second operand; before operator set 7 the attributes broadcast and axis say where in x it is aligned."""
+    """The second operand; before operator set 7 attributes say where in x it is aligned."""
     if node.version >= 7 or not node.flag("broadcast"):
         return y
     axis = node.int("axis", None)
@@ -69,7 +81,11 @@ def _identity(b: Builder, node: Node) -> Expr | tuple[Expr, ...]:
     x = node.arg(0)
     if not node.wants(1):
         return x
-    mask = b.op("full", b.shape(x), b.const(True, "bool")) if node.version >= 10 else b.op("full", b.shape(x), b.like(1, x))
+    mask = (
+        b.op("full", b.shape(x), b.const(True, "bool"))
+        if node.version >= 10
+        else b.op("full", b.shape(x), b.like(1, x))
+    )
     return x, mask
 
 
@@ -92,7 +108,9 @@ def _mod(b: Builder, node: Node) -> Expr:
 
 @converts("BitShift", needs=("left_shift", "right_shift"))
 def _shift(b: Builder, node: Node) -> Expr:
-    return b.op("left_shift" if node.string("direction") == "LEFT" else "right_shift", node.arg(0), node.arg(1))
+    return b.op(
+        "left_shift" if node.string("direction") == "LEFT" else "right_shift", node.arg(0), node.arg(1)
+    )
 
 
 @converts("PRelu", needs=("nn.prelu",))

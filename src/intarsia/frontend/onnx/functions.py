@@ -1,8 +1,8 @@
-"""Functions as operators: bodies that the model brings along, and those of the ONNX standard, put in place of the call."""
+"""Functions as operators: bodies of the model and of the ONNX standard, put in place of the call."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from intarsia.dim import Dim
 from intarsia.frontend.onnx.node import MAIN_DOMAIN, Node
@@ -14,7 +14,6 @@ from intarsia.support.errors import ModelError
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, FunctionProto, NodeProto, TypeProto
-    from onnx.defs import OpSchema
 
     from intarsia.frontend.onnx.builder import Builder
     from intarsia.frontend.onnx.importer import Importer
@@ -28,8 +27,14 @@ def inline(importer: Importer, body: FunctionProto, node: Node, scope: Scope) ->
     if key in scope.inlining and (node.domain, node.op, body.overload) in importer.local:
         raise ModelError("ONNX-019", f"the function {body.name} calls itself", where=node.where)
     if len(scope.path) > _MAX_DEPTH:
-        raise ModelError("ONNX-019", f"functions and graphs are nested more than {_MAX_DEPTH} deep", where=node.where)
-    opsets = {MAIN_DOMAIN: NEWEST_OPSET, **scope.opsets, **{o.domain or MAIN_DOMAIN: o.version for o in body.opset_import}}
+        raise ModelError(
+            "ONNX-019", f"functions and graphs are nested more than {_MAX_DEPTH} deep", where=node.where
+        )
+    opsets = {
+        MAIN_DOMAIN: NEWEST_OPSET,
+        **scope.opsets,
+        **{o.domain or MAIN_DOMAIN: o.version for o in body.opset_import},
+    }
     attributes = {a.name: a for a in body.attribute_proto} | _defaults(node) | dict(node.attributes)
     inner = Scope(
         opsets,
@@ -42,7 +47,9 @@ def inline(importer: Importer, body: FunctionProto, node: Node, scope: Scope) ->
         inner.values[name] = node.maybe(i)
     importer.nodes(body.node, inner)
     where = f"output of function {body.name}"
-    return tuple(importer.value(o, inner, where) if node.wants(i) else None for i, o in enumerate(body.output))
+    return tuple(
+        importer.value(o, inner, where) if node.wants(i) else None for i, o in enumerate(body.output)
+    )
 
 
 def _defaults(node: Node) -> dict[str, AttributeProto]:
@@ -53,8 +60,8 @@ def _defaults(node: Node) -> dict[str, AttributeProto]:
     return {k: a.default_value for k, a in schema.attributes.items() if a.default_value.type}
 
 
-def schema_of(domain: str, op: str, version: int) -> OpSchema | None:
-    """The standard's entry for an operator at an operator-set version."""
+def schema_of(domain: str, op: str, version: int) -> Any:
+    """The standard's entry (an OpSchema) for an operator at an operator-set version, or None."""
     from onnx import defs
 
     try:
@@ -63,8 +70,8 @@ def schema_of(domain: str, op: str, version: int) -> OpSchema | None:
         return None
 
 
-def body_version(schema: OpSchema, version: int) -> tuple[int, bool] | None:
-    """(operator set in which the standard's function body is written, whether the body depends on the node); or None.
+def body_version(schema: Any, version: int) -> tuple[int, bool] | None:
+    """(operator set in which the standard writes the function's body, whether it depends on the node); or None.
 
     A body in a later set than the model's is taken only if there is none before it.
     """
@@ -77,7 +84,7 @@ def body_version(schema: OpSchema, version: int) -> tuple[int, bool] | None:
     return None
 
 
-def fixed_body(schema: OpSchema, version: int) -> FunctionProto | None:
+def fixed_body(schema: Any, version: int) -> FunctionProto | None:
     """The body of a standard function that is the same for all nodes."""
     from onnx import FunctionProto
 
@@ -101,7 +108,12 @@ def standard_body(node: Node, b: Builder) -> FunctionProto | None:
     proto = _resolved(node).SerializeToString()
     try:
         data = schema.get_context_dependent_function_with_opset_version(found[0], proto, types)
-    except (RuntimeError, ValueError, IndexError, TypeError) as e:  # what onnx's own code throws at a bad node
+    except (
+        RuntimeError,
+        ValueError,
+        IndexError,
+        TypeError,
+    ) as e:  # what onnx's own code throws at a bad node
         message = f"{node.op} does not fit the ONNX standard: {e}"
         raise ModelError("ONNX-011", message, where=node.where) from None
     return FunctionProto.FromString(data) if data else None

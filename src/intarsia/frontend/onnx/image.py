@@ -17,7 +17,7 @@ def _must_be_constant(node: Node, scales: Expr) -> None:
     if not isinstance(scales, Constant):
         raise UnsupportedError(
             "ONNX-023",
-            f"the scales of {node.op} must be known when the model is compiled, but they are computed or an input",
+            f"the scales of {node.op} must be known when the model is compiled, but they are not constant",
             where=node.where,
             remedy="export the model with constant scales, or with sizes, which may be computed",
         )
@@ -64,5 +64,11 @@ def _scaled(b: Builder, node: Node, x: Expr, scales: Expr, mode: str) -> Expr:
     _must_be_constant(node, scales)
     mode = "linear" if mode == "bilinear" else mode
     return b.op(
-        "image.resize", x, None, scales, mode=mode, coordinate_transformation="asymmetric", nearest_mode="floor"
+        "image.resize",
+        x,
+        None,
+        scales,
+        mode=mode,
+        coordinate_transformation="asymmetric",
+        nearest_mode="floor",
     )

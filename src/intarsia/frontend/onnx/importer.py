@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING
 
 from intarsia.dim import Bounds, Dim, Symbol, as_dim
 from intarsia.frontend.onnx import (  # noqa: F401 - converters enter themselves
-    control, einsum, elementwise, functions, image, nn, quantized, recurrent, reduce, shape,
+    control,
+    einsum,
+    elementwise,
+    functions,
+    image,
+    nn,
+    quantized,
+    recurrent,
+    reduce,
+    shape,
 )  # fmt: skip
 from intarsia.frontend.onnx.builder import Builder
 from intarsia.frontend.onnx.check import check
@@ -33,9 +42,10 @@ _MAX_DEPTH = 64
 def load(model: str | Path | bytes | ModelProto) -> IRModule:
     """An ONNX model (a path, a file's bytes or an onnx.ModelProto) as a Relay module.
 
-    `main` takes the graph's inputs that are not initializers, by their ONNX names; it gives one output bare, several as
-    a tuple. A `dim_param` becomes a symbol of that name (letters, digits and underscores kept), an unknown dimension a
-    fresh one. Loops become recursive global functions. Shapes that the model states for inner values are not believed.
+    `main` takes the graph's inputs that are not initializers, by their ONNX names; it gives one output bare, several
+    as a tuple. A `dim_param` becomes a symbol of that name (letters, digits and underscores kept), an unknown
+    dimension a fresh one. Loops become recursive global functions. Shapes that the model states for inner values are
+    not believed.
 
     Raises ModelError and UnsupportedError (ONNX-…), TypeCheckError where an operator refuses its arguments.
     """
@@ -76,7 +86,7 @@ class Importer:
             output_names=tuple(o.name for o in graph.output),
         )
 
-    # ---- graphs -----------------------------------------------------------------------------------------------
+    # ---- graphs --------------------------------------------------------------------------------------------
     def graph(self, graph: GraphProto, scope: Scope) -> list[Expr]:
         """The outputs of a graph whose inputs are in the scope already."""
         if len(scope.path) > _MAX_DEPTH:
@@ -105,7 +115,9 @@ class Importer:
         except KeyError:
             found = None
         if found is None:
-            raise ModelError("ONNX-010", f"nothing in the model is called '{name}'", where=f"{where} in {self.source}")
+            raise ModelError(
+                "ONNX-010", f"nothing in the model is called '{name}'", where=f"{where} in {self.source}"
+            )
         return found
 
     def _node(self, proto: NodeProto, index: int, scope: Scope) -> Node:
@@ -119,7 +131,9 @@ class Importer:
             try:
                 args.append(scope.lookup(self.builder, name) if name else None)
             except KeyError:
-                raise ModelError("ONNX-010", f"nothing in the model is called '{name}'", where=node.where) from None
+                raise ModelError(
+                    "ONNX-010", f"nothing in the model is called '{name}'", where=node.where
+                ) from None
         node.args = tuple(args)
         return node
 
@@ -139,7 +153,9 @@ class Importer:
         else:
             body = functions.standard_body(node, b)
             if body is None:
-                raise UnsupportedError("ONNX-020", f"the operator {node.op} is not supported", where=node.where)
+                raise UnsupportedError(
+                    "ONNX-020", f"the operator {node.op} is not supported", where=node.where
+                )
             results = functions.inline(self, body, node, scope)
         b.span = outer
         self._bind(node, results, scope)
@@ -158,13 +174,15 @@ class Importer:
                 raise node.unsupported(f"its result number {i + 1} ('{name}') is not supported")
             scope.values[name] = value
 
-    # ---- inputs -----------------------------------------------------------------------------------------------
+    # ---- inputs --------------------------------------------------------------------------------------------
     def _input_type(self, info: ValueInfoProto, symbols: Symbols) -> TensorType:
         where = f"input '{info.name}' in {self.source}"
         kind = info.type.WhichOneof("value")
         if kind != "tensor_type":
             what = (kind or "unknown").removesuffix("_type")
-            raise UnsupportedError("ONNX-022", f"inputs of type {what} are not supported, only tensors", where=where)
+            raise UnsupportedError(
+                "ONNX-022", f"inputs of type {what} are not supported, only tensors", where=where
+            )
         t = info.type.tensor_type
         dtype = dtype_name(t.elem_type, where)
         if not t.HasField("shape"):

@@ -12,7 +12,7 @@ from intarsia.ir.expr import Expr
 _SAME = ("SAME_UPPER", "SAME_LOWER")
 
 
-# ---- matrix products --------------------------------------------------------------------------------------------
+# ---- matrix products ---------------------------------------------------------------------------------------
 @converts("MatMul", needs=("matmul",))
 def _matmul(b: Builder, node: Node) -> Expr:
     return b.op("matmul", node.arg(0), node.arg(1))
@@ -20,7 +20,9 @@ def _matmul(b: Builder, node: Node) -> Expr:
 
 @converts("Gemm", needs=("matmul", "add", "multiply"))
 def _gemm(b: Builder, node: Node) -> Expr:
-    result: Expr = b.op("matmul", node.arg(0), node.arg(1), transpose_a=node.flag("transA"), transpose_b=node.flag("transB"))
+    result: Expr = b.op(
+        "matmul", node.arg(0), node.arg(1), transpose_a=node.flag("transA"), transpose_b=node.flag("transB")
+    )
     alpha, beta, c = node.float("alpha", 1.0), node.float("beta", 1.0), node.maybe(2)
     if alpha != 1:
         result = b.op("multiply", result, b.like(alpha, result))
@@ -29,7 +31,7 @@ def _gemm(b: Builder, node: Node) -> Expr:
     return b.op("add", result, c if beta == 1 else b.op("multiply", c, b.like(beta, c)))
 
 
-# ---- convolutions -----------------------------------------------------------------------------------------------
+# ---- convolutions ------------------------------------------------------------------------------------------
 @converts("Conv", needs=("nn.conv",))
 def _conv(b: Builder, node: Node) -> Expr:
     auto = node.string("auto_pad", "NOTSET")
@@ -50,7 +52,10 @@ def _conv(b: Builder, node: Node) -> Expr:
 def _conv_transpose(b: Builder, node: Node) -> Expr:
     x, w = node.arg(0), node.arg(1)
     count = b.rank(x) - 2
-    strides, dilation = node.ints("strides", None) or (1,) * count, node.ints("dilations", None) or (1,) * count
+    strides, dilation = (
+        node.ints("strides", None) or (1,) * count,
+        node.ints("dilations", None) or (1,) * count,
+    )
     extra = node.ints("output_padding", None) or (0,) * count
     padding = node.ints("pads", None)
     if node.has("output_shape") or node.string("auto_pad", "NOTSET") in _SAME:
@@ -70,16 +75,26 @@ def _conv_transpose(b: Builder, node: Node) -> Expr:
     )
 
 
-def _transpose_padding(b: Builder, node: Node, strides: Sequence[int], dilation: Sequence[int], extra: Sequence[int]):
-    """(padding, output_padding) for the wanted output shape (ONNX ConvTranspose: total_padding, split by auto_pad)."""
+def _transpose_padding(
+    b: Builder, node: Node, strides: Sequence[int], dilation: Sequence[int], extra: Sequence[int]
+):
+    """(padding, output_padding) for the wanted output shape (ONNX ConvTranspose: total_padding)."""
     sizes, kernel = b.type(node.arg(0)).shape[2:], b.type(node.arg(1)).shape[2:]
     wanted = node.ints("output_shape", None)
     upper = node.string("auto_pad", "NOTSET") == "SAME_UPPER"
     begins, ends, more = [], [], list(extra)
     for i, (size, k, s, d, e) in enumerate(zip(sizes, kernel, strides, dilation, extra)):
-        total = s * (size - 1) + e + (k - 1) * d + 1 - (wanted[len(wanted) - len(sizes) + i] if wanted else size * s)
+        total = (
+            s * (size - 1)
+            + e
+            + (k - 1) * d
+            + 1
+            - (wanted[len(wanted) - len(sizes) + i] if wanted else size * s)
+        )
         if not total.is_const:
-            raise node.unsupported("an output_shape needs input sizes that are known when the model is compiled")
+            raise node.unsupported(
+                "an output_shape needs input sizes that are known when the model is compiled"
+            )
         most = max(total.value, 0)
         more[i] += max(-total.value, 0)
         small, large = most // 2, most - most // 2
@@ -88,7 +103,7 @@ def _transpose_padding(b: Builder, node: Node, strides: Sequence[int], dilation:
     return (*begins, *ends), tuple(more)
 
 
-# ---- pools ------------------------------------------------------------------------------------------------------
+# ---- pools -------------------------------------------------------------------------------------------------
 def _pool(b: Builder, node: Node, relay: str, x: Expr, **more: bool) -> Expr:
     auto = node.string("auto_pad", "NOTSET")
     return b.op(
@@ -123,7 +138,7 @@ def _average_pool(b: Builder, node: Node) -> Expr:
 
 @converts("LpPool", needs=("nn.avg_pool", "power", "abs"))
 def _lp_pool(b: Builder, node: Node) -> Expr:
-    """(sum of |x|^p)^(1/p): the sum is the mean over full windows, padding counted, times the window's size."""
+    """(sum of |x|^p)^(1/p): the sum is the mean with padding counted, times the window's size."""
     x, p = node.arg(0), node.int("p", 2) if node.version >= 2 else int(node.float("p", 2.0))
     mean = _pool(b, node, "nn.avg_pool", b.op("power", b.op("abs", x), b.like(p, x)), count_include_pad=True)
     total = b.op("multiply", mean, b.like(prod(node.ints("kernel_shape")), x))
@@ -152,7 +167,7 @@ def _global_lp(b: Builder, node: Node) -> Expr:
     return b.op("power", total, b.like(1 / p, x))
 
 
-# ---- normalisations ---------------------------------------------------------------------------------------------
+# ---- normalisations ----------------------------------------------------------------------------------------
 @converts("BatchNormalization", needs=("nn.batch_norm",))
 def _batch_norm(b: Builder, node: Node) -> Expr | tuple[Expr | None, ...]:
     x, scale, bias, mean, var = (node.arg(i) for i in range(5))
@@ -166,9 +181,21 @@ def _batch_norm(b: Builder, node: Node) -> Expr | tuple[Expr | None, ...]:
     spread = b.op("reduce.mean", b.op("multiply", centre, centre), axes, keepdims=False)
 
     def running(old: Expr, new: Expr) -> Expr:
-        return b.op("add", b.op("multiply", old, b.like(keep, old)), b.cast(b.op("multiply", new, b.like(1 - keep, new)), b.dtype(old)))
+        return b.op(
+            "add",
+            b.op("multiply", old, b.like(keep, old)),
+            b.cast(b.op("multiply", new, b.like(1 - keep, new)), b.dtype(old)),
+        )
 
-    y = b.op("nn.batch_norm", x, scale, bias, b.cast(now, b.dtype(mean)), b.cast(spread, b.dtype(var)), epsilon=epsilon)
+    y = b.op(
+        "nn.batch_norm",
+        x,
+        scale,
+        bias,
+        b.cast(now, b.dtype(mean)),
+        b.cast(spread, b.dtype(var)),
+        epsilon=epsilon,
+    )
     return y, running(mean, now), running(var, spread)
 
 
@@ -178,7 +205,9 @@ def _trains(node: Node) -> bool:
 
 @converts("InstanceNormalization", needs=("nn.instance_norm",))
 def _instance_norm(b: Builder, node: Node) -> Expr:
-    return b.op("nn.instance_norm", node.arg(0), node.arg(1), node.arg(2), epsilon=node.float("epsilon", 1e-5))
+    return b.op(
+        "nn.instance_norm", node.arg(0), node.arg(1), node.arg(2), epsilon=node.float("epsilon", 1e-5)
+    )
 
 
 def _group_norm_limit(node: Node) -> str | None:
@@ -189,14 +218,25 @@ def _group_norm_limit(node: Node) -> str | None:
 def _group_norm(b: Builder, node: Node) -> Expr:
     x, groups, epsilon = node.arg(0), node.int("num_groups"), node.float("epsilon", 1e-5)
     if node.version < 21:  # scale and bias are per group
-        return b.op("nn.group_norm", x, _per_channel(b, x, node.arg(1), groups), _per_channel(b, x, node.arg(2), groups), groups=groups, epsilon=epsilon)
+        return b.op(
+            "nn.group_norm",
+            x,
+            _per_channel(b, x, node.arg(1), groups),
+            _per_channel(b, x, node.arg(2), groups),
+            groups=groups,
+            epsilon=epsilon,
+        )
     return b.op("nn.group_norm", x, node.arg(1), node.arg(2), groups=groups, epsilon=epsilon)
 
 
 def _per_channel(b: Builder, x: Expr, per_group: Expr, groups: int) -> Expr:
     channels = b.op("shape_of", x, start=1, end=2)
     each = b.op("divide", channels, b.ints([groups]))
-    wide = b.op("expand", b.op("expand_dims", per_group, axes=(1,)), b.op("concatenate", b.ints([groups]), each, axis=0))
+    wide = b.op(
+        "expand",
+        b.op("expand_dims", per_group, axes=(1,)),
+        b.op("concatenate", b.ints([groups]), each, axis=0),
+    )
     return b.op("reshape", wide, channels)
 
 
@@ -216,7 +256,13 @@ def _layer_norm(b: Builder, node: Node) -> tuple[Expr | None, ...]:
 
 @converts("RMSNormalization", needs=("nn.rms_norm",))
 def _rms_norm(b: Builder, node: Node) -> Expr:
-    return b.op("nn.rms_norm", node.arg(0), node.arg(1), axis=node.int("axis", -1), epsilon=node.float("epsilon", 1e-5))
+    return b.op(
+        "nn.rms_norm",
+        node.arg(0),
+        node.arg(1),
+        axis=node.int("axis", -1),
+        epsilon=node.float("epsilon", 1e-5),
+    )
 
 
 @converts("LRN", needs=("nn.lrn",))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING, Any, Union
 
 from intarsia.ir.expr import Expr
 from intarsia.support.errors import ModelError, UnsupportedError
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 MAIN_DOMAIN = "ai.onnx"
 _KINDS = {
-    1: "a float", 2: "an integer", 3: "a string", 4: "a tensor", 5: "a graph", 6: "floats", 7: "integers", 8: "strings",
-    9: "tensors", 10: "graphs", 11: "a sparse tensor", 12: "sparse tensors", 13: "a type", 14: "types",
+    1: "a float", 2: "an integer", 3: "a string", 4: "a tensor", 5: "a graph", 6: "floats", 7: "integers",
+    8: "strings", 9: "tensors", 10: "graphs", 11: "a sparse tensor", 12: "sparse tensors", 13: "a type", 14: "types",
 }  # fmt: skip
-_REQUIRED = object()
+_REQUIRED: Any = object()
 
 
 class Node:
     """A node as its converter sees it.
 
-    version: of the operator set; args: one expression an input, None for a missing one (trailing ones may be left out);
-    label: the node's name, or a name made from its operator and first output; span: the same as a Span
+    version: of the operator set; args: one expression an input, None for a missing one (trailing ones may be left
+    out); span: where the node is in the model, by its name or that of its first output
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Node:
     def where(self) -> str:
         return f"{self.span} ({self.op})"
 
-    # ---- inputs and outputs -----------------------------------------------------------------------------------
+    # ---- inputs and outputs --------------------------------------------------------------------------------
     def arg(self, i: int) -> Expr:
         """Input i, which must be there."""
         found = self.maybe(i)
@@ -63,34 +63,34 @@ class Node:
         """Whether the model gives result number `output` a name."""
         return output < len(self.outputs) and bool(self.outputs[output])
 
-    # ---- attributes -------------------------------------------------------------------------------------------
+    # ---- attributes ----------------------------------------------------------------------------------------
     def has(self, name: str) -> bool:
         return name in self._attributes
 
-    def int(self, name: str, default=_REQUIRED):
+    def int(self, name: str, default: Any = _REQUIRED) -> Any:
         a = self._attribute(name, 2, default)
         return default if a is None else a.i
 
     def flag(self, name: str, default: bool = False) -> bool:
         return bool(self.int(name, int(default)))
 
-    def float(self, name: str, default=_REQUIRED):
+    def float(self, name: str, default: Any = _REQUIRED) -> Any:
         a = self._attribute(name, 1, default)
         return default if a is None else a.f
 
-    def string(self, name: str, default=_REQUIRED):
+    def string(self, name: str, default: Any = _REQUIRED) -> Any:
         a = self._attribute(name, 3, default)
         return default if a is None else a.s.decode("utf-8", "replace")
 
-    def ints(self, name: str, default=_REQUIRED):
+    def ints(self, name: str, default: Any = _REQUIRED) -> Any:
         a = self._attribute(name, 7, default)
         return default if a is None else tuple(a.ints)
 
-    def floats(self, name: str, default=_REQUIRED):
+    def floats(self, name: str, default: Any = _REQUIRED) -> Any:
         a = self._attribute(name, 6, default)
         return default if a is None else tuple(a.floats)
 
-    def strings(self, name: str, default=_REQUIRED):
+    def strings(self, name: str, default: Any = _REQUIRED) -> Any:
         a = self._attribute(name, 8, default)
         return default if a is None else tuple(s.decode("utf-8", "replace") for s in a.strings)
 
@@ -100,17 +100,17 @@ class Node:
     def graph(self, name: str) -> GraphProto:
         return self._attribute(name, 5, _REQUIRED).g
 
-    def _attribute(self, name: str, kind: int, default) -> AttributeProto:
+    def _attribute(self, name: str, kind: Any, default: Any) -> Any:
         a = self._attributes.get(name)
         if a is None:
             if default is _REQUIRED:
                 raise ModelError("ONNX-017", f"{self.op} needs the attribute {name}", where=self.where)
-            return None  # type: ignore[return-value]
+            return None
         found = a.type or next((k for f, k in _FIELDS.items() if _filled(a, f)), kind)
         if found != kind:
             raise ModelError(
                 "ONNX-017",
-                f"the attribute {name} of {self.op} must be {_KINDS[kind]}, not {_KINDS.get(found, 'of an unknown kind')}",
+                f"the attribute {name} of {self.op} must be {_KINDS[kind]}, not {_KINDS.get(found, 'something else')}",
                 where=self.where,
             )
         return a
@@ -136,7 +136,7 @@ Convert = Callable[["Builder", Node], Result]
 
 @dataclass(frozen=True, slots=True)
 class Converter:
-    """convert: makes the expression. needs: operators it calls. limit: why this node (attributes only) is beyond it, or None."""
+    """convert: makes the expression; needs: operators it calls; limit: why a node's attributes are beyond it, or None."""
 
     convert: Convert
     needs: tuple[str, ...]
@@ -147,7 +147,10 @@ _TABLE: dict[tuple[str, str], Converter] = {}
 
 
 def converts(
-    *ops: str, needs: Sequence[str] = (), limit: Callable[[Node], str | None] | None = None, domain: str = MAIN_DOMAIN
+    *ops: str,
+    needs: Sequence[str] = (),
+    limit: Callable[[Node], str | None] | None = None,
+    domain: str = MAIN_DOMAIN,
 ) -> Callable[[Convert], Convert]:
     """Enter a converter for the named ONNX operators, all versions."""
 

@@ -128,4 +128,11 @@ def _qlinear_conv(b: Builder, node: Node) -> Expr:
     bias = node.maybe(8)
     total = b.op("nn.conv", _centred(b, x, x_zero, 1), _centred(b, w, w_zero, 0), bias, **_window(node))
     factor = b.op("multiply", b.scalar(x_scale), _along(b, w_scale, total, 1))
-    return _quantized(b, b.op("multiply", b.cast(total, "float32"), factor), b.scalar(scale), b.scalar(zero), b.dtype(zero), 1)
+    return _quantized(
+        b,
+        b.op("multiply", b.cast(total, "float32"), factor),
+        b.scalar(scale),
+        b.scalar(zero),
+        b.dtype(zero),
+        1,
+    )

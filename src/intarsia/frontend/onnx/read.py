@@ -1,4 +1,4 @@
-"""From a path, bytes or a ModelProto to a ModelProto that is one, or an error that says what the file is instead."""
+"""From a path, bytes or a ModelProto to a sound ModelProto, or an error that says what the file is instead."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FOREIGN = [
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """model; name: the file's name, for messages; folder: where external data lies (None: not from a file)."""
+    """model; name: the file's name, for messages; folder: of external data (None: not from a file)."""
 
     model: ModelProto
     name: str
@@ -38,8 +38,8 @@ class Source:
 
 
 def read(model: str | Path | bytes | ModelProto) -> Source:
-    """Raises ModelError ONNX-001 (no such file), ONNX-002 (not ONNX), ONNX-003 (truncated), ONNX-004 (no opset),
-    UnsupportedError ONNX-005 (too new)."""
+    """Raises ModelError ONNX-001 (no such file), ONNX-002 (not ONNX), ONNX-003 (truncated),
+    ONNX-004 (no opset), UnsupportedError ONNX-005 (too new)."""
     match model:
         case str() | Path():
             path = Path(model)
@@ -82,24 +82,30 @@ def _parse(data: bytes, name: str) -> ModelProto:
     head = data[:64].lstrip().lower()
     for magic, what in _FOREIGN:
         if head.startswith(magic):
-            raise ModelError("ONNX-002", f"the file is not an ONNX model: it {what}", where=name, remedy=_AGAIN)
+            raise ModelError(
+                "ONNX-002", f"the file is not an ONNX model: it {what}", where=name, remedy=_AGAIN
+            )
     missing = _missing_bytes(data)
     model = ModelProto()
     try:
         model.ParseFromString(data)
     except (DecodeError, ValueError):
         if missing:
-            message = f"the file is truncated: it ends after {len(data)} bytes, and at least {missing} are missing"
+            message = (
+                f"the file is truncated: it ends after {len(data)} bytes, and at least {missing} are missing"
+            )
             raise ModelError("ONNX-003", message, where=name, remedy="copy or download it again") from None
         message = "the file is not an ONNX model, or it is damaged"
         raise ModelError("ONNX-002", message, where=name, remedy=_AGAIN) from None
     if not model.HasField("graph") or model.ir_version < _OLDEST_IR:
-        raise ModelError("ONNX-002", "the file is not an ONNX model: it holds no graph", where=name, remedy=_AGAIN)
+        raise ModelError(
+            "ONNX-002", "the file is not an ONNX model: it holds no graph", where=name, remedy=_AGAIN
+        )
     return model
 
 
 def _missing_bytes(data: bytes) -> int:
-    """How many bytes the last top-level protobuf field claims beyond the end; 0 where the fields fit or make no sense."""
+    """How many bytes the last top-level field claims beyond the end; 0 where the fields fit or make no sense."""
     at, size = 0, len(data)
     while at < size:
         tag, at = _varint(data, at)

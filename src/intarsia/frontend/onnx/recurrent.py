@@ -7,8 +7,8 @@ from intarsia.frontend.onnx.node import Node, converts
 from intarsia.ir.expr import Attr, Expr, TupleGet
 
 _ACTIVATIONS = {
-    "relu", "tanh", "sigmoid", "affine", "leakyrelu", "thresholdedrelu", "scaledtanh", "hardsigmoid", "elu", "softsign",
-    "softplus",
+    "relu", "tanh", "sigmoid", "affine", "leakyrelu", "thresholdedrelu", "scaledtanh", "hardsigmoid", "elu",
+    "softsign", "softplus",
 }  # fmt: skip
 
 

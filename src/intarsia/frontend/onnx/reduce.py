@@ -24,7 +24,9 @@ def _enter_reduce(op: str, relay: str, axes_input: int) -> None:
         axes = b.fixed(axes, f"the axes of {op}")
         keepdims, noop = node.flag("keepdims", True), node.flag("noop_with_empty_axes")
         if b.dtype(x) == "bool":  # max is any, min is all
-            return b.cast(b.op(relay, b.cast(x, "uint8"), axes, keepdims=keepdims, noop_with_empty_axes=noop), "bool")
+            return b.cast(
+                b.op(relay, b.cast(x, "uint8"), axes, keepdims=keepdims, noop_with_empty_axes=noop), "bool"
+            )
         return b.op(relay, x, axes, keepdims=keepdims, noop_with_empty_axes=noop)
 
 
@@ -68,7 +70,7 @@ def _enter_softmax(op: str, relay: str) -> None:
 
 
 def as_matrix(b: Builder, x: Expr, axis: int, step) -> Expr:
-    """Before operator set 13: dimensions from `axis` on are taken together, then everything gets its shape back."""
+    """Before operator set 13: dimensions from `axis` on are taken together, then split up again."""
     if b.axis(axis, x) == b.rank(x) - 1:
         return step(x)
     return b.op("reshape", step(b.op("flatten", x, axis=b.axis(axis, x))), b.shape(x))

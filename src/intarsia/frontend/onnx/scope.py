@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Lifted:
     """The global function that a loop's body becomes: what it captures from outside becomes parameters.
 
-    captures: (outer expression, parameter) in order. A size that is not a bare symbol outside gets one of its own inside.
+    captures: (outer expression, parameter) in order. A size that is no bare symbol outside gets one of its own.
     """
 
     name: str
@@ -57,8 +57,9 @@ class Lifted:
 class Scope:
     """values: by ONNX name (None: an optional input that was not given); parent: the graph around this one.
 
-    lifted: set where this graph becomes a function of its own; opsets: domain -> version; attributes: of the call whose
-    function body this is (for references); path: of outer nodes, unique; span_name: the node that is being inlined.
+    lifted: set where this graph becomes a function of its own; opsets: domain -> version; attributes: of the call
+    whose function body this is (for references); path: of outer nodes, unique; span_name: the node that is being
+    inlined; inlining: the functions around.
     """
 
     opsets: Mapping[str, int]
@@ -73,12 +74,17 @@ class Scope:
     def inner(self, lifted: Lifted | None, step: str) -> Scope:
         """The scope of a subgraph of a node."""
         return Scope(
-            self.opsets, self, lifted, attributes=self.attributes, path=(*self.path, step), span_name=self.span_name,
+            self.opsets,
+            self,
+            lifted,
+            attributes=self.attributes,
+            path=(*self.path, step),
+            span_name=self.span_name,
             inlining=self.inlining,
-        )  # fmt: skip
+        )
 
     def lookup(self, b: Builder, name: str) -> Expr | None:
-        """The value of a name, captured on the way where functions lie between. KeyError for an unknown name."""
+        """The value of a name, captured where functions lie between. KeyError for an unknown name."""
         crossed: list[Scope] = []
         scope: Scope | None = self
         while scope is not None and name not in scope.values:

@@ -12,7 +12,7 @@ from intarsia.ir.expr import Constant, Expr, TupleGet
 _MAX_OUTPUTS = 1 << 16
 
 
-# ---- constants --------------------------------------------------------------------------------------------------
+# ---- constants ---------------------------------------------------------------------------------------------
 def _constant_limit(node: Node) -> str | None:
     kinds = ("value", "value_float", "value_floats", "value_int", "value_ints")
     return None if any(node.has(k) for k in kinds) else "strings or sparse tensors"
@@ -78,7 +78,7 @@ def _trilu(b: Builder, node: Node) -> Expr:
     return b.op("trilu", node.arg(0), b.scalar(k) if k is not None else None, upper=node.flag("upper", True))
 
 
-# ---- views ------------------------------------------------------------------------------------------------------
+# ---- views -------------------------------------------------------------------------------------------------
 @converts("Reshape", needs=("reshape",))
 def _reshape(b: Builder, node: Node) -> Expr:
     shape = node.arg(1) if node.version >= 5 else b.ints(node.ints("shape"))
@@ -91,7 +91,7 @@ def _flatten(b: Builder, node: Node) -> Expr:
 
 
 def axes_of(b: Builder, node: Node, version: int) -> tuple[int, ...] | None:
-    """Axes: an attribute before operator set `version`, then input 1. They must be known, for they decide the rank."""
+    """Axes: an attribute before operator set `version`, then input 1; must be known, for they decide the rank."""
     if node.version < version:
         return node.ints("axes", None)
     axes = node.maybe(1)
@@ -114,7 +114,7 @@ def _transpose(b: Builder, node: Node) -> Expr:
     return b.op("transpose", node.arg(0), axes=node.ints("perm", None))
 
 
-# ---- joining and cutting ----------------------------------------------------------------------------------------
+# ---- joining and cutting -----------------------------------------------------------------------------------
 @converts("Concat", needs=("concatenate",))
 def _concat(b: Builder, node: Node) -> Expr:
     axis = node.int("axis", 1) if node.version < 4 else node.int("axis")
@@ -136,7 +136,9 @@ def _split(b: Builder, node: Node) -> tuple[Expr, ...]:
 @converts("Slice", needs=("slice",))
 def _slice(b: Builder, node: Node) -> Expr:
     if node.version >= 10:
-        axes, steps = (b.fixed(node.maybe(i), f"the {what} of Slice") for i, what in ((3, "axes"), (4, "steps")))
+        axes, steps = (
+            b.fixed(node.maybe(i), f"the {what} of Slice") for i, what in ((3, "axes"), (4, "steps"))
+        )
         return b.op("slice", node.arg(0), node.arg(1), node.arg(2), axes, steps)
     axes = node.ints("axes", None)
     starts, ends = b.ints(node.ints("starts")), b.ints(node.ints("ends"))
@@ -191,7 +193,7 @@ def _reverse_sequence(b: Builder, node: Node) -> Expr:
     return b.op("reverse_sequence", node.arg(0), node.arg(1), time_axis=time, batch_axis=batch)
 
 
-# ---- gathering and scattering -----------------------------------------------------------------------------------
+# ---- gathering and scattering ------------------------------------------------------------------------------
 @converts("Gather", needs=("take",))
 def _gather(b: Builder, node: Node) -> Expr:
     return b.op("take", node.arg(0), node.arg(1), axis=node.int("axis", 0))
@@ -209,7 +211,9 @@ def _gather_nd(b: Builder, node: Node) -> Expr:
 
 @converts("ScatterND", needs=("scatter_nd",))
 def _scatter_nd(b: Builder, node: Node) -> Expr:
-    return b.op("scatter_nd", node.arg(0), node.arg(1), node.arg(2), reduction=node.string("reduction", "none"))
+    return b.op(
+        "scatter_nd", node.arg(0), node.arg(1), node.arg(2), reduction=node.string("reduction", "none")
+    )
 
 
 @converts("ScatterElements", "Scatter", needs=("scatter_elements",))

@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from onnx import TensorProto
 
 DTYPES = {
-    1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 9: "bool", 10: "float16",
-    11: "float64", 12: "uint32", 13: "uint64", 16: "bfloat16",
+    1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 9: "bool",
+    10: "float16", 11: "float64", 12: "uint32", 13: "uint64", 16: "bfloat16",
 }  # fmt: skip
 _CODES = {name: code for code, name in DTYPES.items()}
 _FOREIGN = {
-    8: "string", 14: "complex64", 15: "complex128", 17: "float8e4m3fn", 18: "float8e4m3fnuz", 19: "float8e5m2",
-    20: "float8e5m2fnuz", 21: "uint4", 22: "int4", 23: "float4e2m1", 24: "float8e8m0", 25: "uint2", 26: "int2",
+    8: "string", 14: "complex64", 15: "complex128", 17: "float8e4m3fn", 18: "float8e4m3fnuz", 
+    19: "float8e5m2", 20: "float8e5m2fnuz", 21: "uint4", 22: "int4", 23: "float4e2m1", 24: "float8e8m0",
+    25: "uint2", 26: "int2",
 }  # fmt: skip
 _MAX_ELEMENTS = 1 << 40
 _EXTERNAL = 1  # TensorProto.EXTERNAL
@@ -55,7 +56,7 @@ def to_array(tensor: TensorProto, folder: Path | None, where: str) -> np.ndarray
     """The tensor's contents, copied at most once (read-only where ONNX stores raw bytes).
 
     folder: where external data lies; None if the model did not come from a file.
-    Raises ModelError ONNX-014, ONNX-015, ONNX-016 (external data), ONNX-018 (sizes), UnsupportedError ONNX-022.
+    Raises ModelError ONNX-014 … 016 (external data), ONNX-018 (sizes), UnsupportedError ONNX-022.
     """
     dtype = numpy_dtype(dtype_name(tensor.data_type, where))
     shape = tuple(tensor.dims)
@@ -73,8 +74,14 @@ def to_array(tensor: TensorProto, folder: Path | None, where: str) -> np.ndarray
     try:
         numbers = np.fromiter(field, store, count)
     except OverflowError:
-        raise ModelError("ONNX-018", f"a number of the tensor does not fit {dtype.name}", where=where) from None
-    numbers = numbers.view(dtype) if store is np.uint16 and dtype.itemsize == 2 and dtype.kind not in "iu" else numbers
+        raise ModelError(
+            "ONNX-018", f"a number of the tensor does not fit {dtype.name}", where=where
+        ) from None
+    numbers = (
+        numbers.view(dtype)
+        if store is np.uint16 and dtype.itemsize == 2 and dtype.kind not in "iu"
+        else numbers
+    )
     return numbers.astype(dtype, copy=False).reshape(shape)
 
 
@@ -104,14 +111,17 @@ def _expect(found: int, wanted: int, unit: str, shape: tuple[int, ...], dtype: n
     if found != wanted:
         raise ModelError(
             "ONNX-018",
-            f"the tensor of shape {list(shape)} and type {dtype.name} needs {wanted} {unit}, but the model holds {found}",
+            f"the tensor of shape {list(shape)} and type {dtype.name} needs {wanted} {unit}, "
+            f"but the model holds {found}",
             where=where,
             remedy="export the model again; the file may be damaged",
         )
 
 
-# ---- data in other files ----------------------------------------------------------------------------------------
-def _read_external(tensor: TensorProto, folder: Path | None, dtype: np.dtype, count: int, where: str) -> np.ndarray:
+# ---- data in other files -----------------------------------------------------------------------------------
+def _read_external(
+    tensor: TensorProto, folder: Path | None, dtype: np.dtype, count: int, where: str
+) -> np.ndarray:
     entries = {e.key: e.value for e in tensor.external_data}
     location = entries.get("location", "")
     if folder is None:
@@ -122,12 +132,19 @@ def _read_external(tensor: TensorProto, folder: Path | None, dtype: np.dtype, co
             remedy="pass the model's path instead of its bytes",
         )
     path = _confined(location, folder, where)
-    offset, length = _number(entries, "offset", 0, where), _number(entries, "length", None, where)
+    offset, length = _number(entries, "offset", where) or 0, _number(entries, "length", where)
     wanted, size = count * dtype.itemsize, path.stat().st_size
     if length is not None and length != wanted or offset + wanted > size:
         found = min(size - offset, length if length is not None else size)
-        _expect(max(found, 0), wanted, f"bytes at offset {offset} of '{location}'", tuple(tensor.dims), dtype, where)
-    return np.fromfile(path, dtype.newbyteorder("<"), count, offset=offset).astype(dtype, copy=False)
+        _expect(
+            max(found, 0),
+            wanted,
+            f"bytes at offset {offset} of '{location}'",
+            tuple(tensor.dims),
+            dtype,
+            where,
+        )
+    return np.fromfile(str(path), dtype.newbyteorder("<"), count, offset=offset).astype(dtype, copy=False)
 
 
 def _confined(location: str, folder: Path, where: str) -> Path:
@@ -159,10 +176,12 @@ def _escapes(location: str, where: str) -> ModelError:
     )
 
 
-def _number(entries: dict[str, str], key: str, default: int | None, where: str):
+def _number(entries: dict[str, str], key: str, where: str) -> int | None:
     text = entries.get(key)
     if text is None:
-        return default
+        return None
     if not (text.isascii() and text.isdecimal() and len(text) <= 18):
-        raise ModelError("ONNX-018", f"the {key} of the external data must be a number, not '{text}'", where=where)
+        raise ModelError(
+            "ONNX-018", f"the {key} of the external data must be a number, not '{text}'", where=where
+        )
     return int(text)
