@@ -7,14 +7,10 @@ import sys
 
 def main() -> None:
     """Entry point. Errors meant for people are printed without a traceback; exit code 1. Ctrl-C: exit code 130."""
-    from intarsia.cli.app import app
-    from intarsia.support.errors import Error
-
     try:
+        from intarsia.cli.app import app
+
         app()
-    except Error as e:
-        print(e, file=sys.stderr)
-        sys.exit(1)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt:  # before a command began
         print("stopped", file=sys.stderr)
         sys.exit(130)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import sys
+from collections.abc import Callable
+
 import typer
 
 from intarsia.cli.bench import bench
@@ -10,30 +14,52 @@ from intarsia.cli.demo import demo
 from intarsia.cli.doctor import doctor
 from intarsia.cli.run import run
 from intarsia.cli.show import show
+from intarsia.support.errors import Error
 
 app = typer.Typer(
     help="A deep-learning compiler: models in, machine code out, dynamic shapes and control flow included.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    rich_markup_mode=None,
 )
-app.command("compile")(compile_command)
-app.command("run")(run)
-app.command("show")(show)
-app.command("bench")(bench)
-app.command("doctor")(doctor)
-app.command("demo")(demo)
 
 
-@app.callback(invoke_without_command=True)
-def version(
-    context: typer.Context, show_version: bool = typer.Option(False, "--version", help="Print the version and stop.")
-) -> None:
-    """A deep-learning compiler: models in, machine code out, dynamic shapes and control flow included."""
-    if show_version:
+def _command(name: str, function: Callable[..., None]) -> None:
+    """Enter a subcommand. Errors meant for people end it with code 1, Ctrl-C with 130; output is all out before it ends."""
+
+    @functools.wraps(function)
+    def command(**options) -> None:
+        try:
+            function(**options)
+            sys.stdout.flush()
+        except Error as e:
+            print(e, file=sys.stderr)
+            raise typer.Exit(1) from None
+        except KeyboardInterrupt:
+            print("stopped", file=sys.stderr)
+            raise typer.Exit(130) from None
+
+    app.command(name)(command)
+
+
+_command("compile", compile_command)
+_command("run", run)
+_command("show", show)
+_command("bench", bench)
+_command("doctor", doctor)
+_command("demo", demo)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
         from intarsia._version import __version__
 
         print(__version__)
         raise typer.Exit
-    if context.invoked_subcommand is None:
-        print(context.get_help())
+
+
+@app.callback()
+def intarsia(
+    version: bool = typer.Option(False, "--version", help="Print the version and stop.", callback=_version, is_eager=True),
+) -> None:
+    """A deep-learning compiler: models in, machine code out, dynamic shapes and control flow included."""

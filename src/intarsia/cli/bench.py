@@ -9,7 +9,7 @@ from pathlib import Path
 
 import typer
 
-from intarsia.cli.options import JSON, arrays, dims
+from intarsia.cli.options import JSON, dims, values
 from intarsia.support.errors import InputError
 
 
@@ -42,7 +42,7 @@ def bench(
         raise InputError("CALL-024", "nothing to measure", remedy="name a model, or use --spine")
     if not all(t.isdecimal() and int(t) > 0 for t in threads.split(",")):
         raise InputError("CALL-021", f"--threads takes numbers, not '{threads}'", remedy="--threads 1,2")
-    workloads = [from_model(m, dims(dim), arrays(inputs)) for m in models or []]
+    workloads = [from_model(m, dims(dim), values(inputs)) for m in models or []]
     if spine:
         workloads += spine_workloads()
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import typer
 
-from intarsia.cli.options import JSON, LEVEL, MODEL, TARGET, THREADS
+from intarsia.cli.options import JSON, LEVEL, SOURCE, TARGET, THREADS, cannot_write
 from intarsia.cli.progress import working
 
 
 def compile_command(
-    model: Path = MODEL,
+    model: Path = SOURCE,
     output: Path = typer.Option(None, "--output", "-o", help="Where to save (default: the model's name with .intarsia)."),
     threads: int = THREADS,
     target: str = TARGET,
@@ -28,19 +28,22 @@ def compile_command(
 
     destination = output or model.with_suffix(".intarsia")
     start = time.perf_counter()
-    with working(f"compiling {model.name}"):
-        exe = intarsia.compile(model, threads=threads, target=target, level=level)
+    with working(f"compiling {model.name}") as tell:
+        exe = intarsia.compile(model, threads=threads, target=target, level=level, progress=tell)
     seconds = time.perf_counter() - start
-    exe.save(destination)
-    size = destination.stat().st_size
-    signature = {
-        "inputs": [{"name": i.name, "dtype": i.dtype, "shape": list(i.shape)} for i in exe.inputs],
-        "outputs": [{"name": o.name, "dtype": o.dtype, "shape": list(o.shape)} for o in exe.outputs],
-    }
+    try:
+        exe.save(destination)
+        size = destination.stat().st_size
+    except OSError as e:
+        raise cannot_write(destination, e) from None
     if as_json:
+        signature = {
+            kind: [{"name": s.name, "dtype": s.dtype, "shape": list(s.shape)} for s in signatures]
+            for kind, signatures in (("inputs", exe.inputs), ("outputs", exe.outputs))
+        }
         print(json.dumps({"artifact": str(destination), "seconds": seconds, "bytes": size, **signature}))
         return
     print(f"{destination}  {size / 1e6:.1f} MB, compiled in {seconds:.2f} s")
-    for kind in ("inputs", "outputs"):
-        for v in signature[kind]:
-            print(f"  {kind[:-1]:6s} {v['name']}: {v['dtype']} [{', '.join(map(str, v['shape']))}]")
+    for kind, signatures in (("input", exe.inputs), ("output", exe.outputs)):
+        for s in signatures:
+            print(f"  {kind:6s} {s}")

@@ -28,8 +28,8 @@ def demo(as_json: bool = JSON) -> None:
     folder = Path(intarsia.__file__).parent / "demo"
     sound = read_wave(folder / "speech.wav")
     start = time.perf_counter()
-    with working("compiling silero_vad.onnx"):
-        exe = intarsia.compile(folder / "silero_vad.onnx", threads=1)
+    with working("compiling silero_vad.onnx") as tell:
+        exe = intarsia.compile(folder / "silero_vad.onnx", threads=1, progress=tell)
     compile_s = time.perf_counter() - start
     probability, latency = stream(exe, sound)
     spans = speech_spans(probability)
