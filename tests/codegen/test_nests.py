@@ -229,6 +229,31 @@ def test_random_nests(seed):
         )
 
 
+@pytest.mark.parametrize("op", ["eq", "lt", "ge", "ne", "le", "gt"])
+def test_nested_branches_on_sizes(op):
+    """What one branch decides holds in it, and nowhere else."""
+    n, i, v = Symbol("n"), Symbol("i"), Symbol("v")
+    out = Buffer("out", (as_dim(12), as_dim(8)), "int32")
+
+    def choose(k: int) -> Stmt:
+        if k == 6:
+            return loop("v", 8, store(out, (i, v), Const(-1, "int32")), "vector")
+        write = loop("v", 8, store(out, (i, v), cast(Index(i * 100 + k), "int32")), "vector")
+        some = block(
+            loop("v", 8, store(out, (i, v), Const(7, "int32")), "vector"),
+            loop("v", 8, store(out, (i, v), Const(k, "int32")), "vector", active=i - n),
+        )
+        return If(
+            Binary(op, Index(i - n), Const(k, "int64")),
+            If(Binary("lt", Index(i - n), Const(4, "int64")), write, some),
+            choose(k + 1),
+        )
+
+    kernel = Kernel("branches", (), (out,), (), ("n",), loop("i", 12, choose(0)))
+    for size in (0, 3, 8):
+        check(kernel, [], {"n": size})
+
+
 def test_parallel_loops_are_shared_only_when_there_is_enough_work():
     n = Symbol("n")
     x, y = Buffer("x", (n,), "float32"), Buffer("y", (n,), "float32")

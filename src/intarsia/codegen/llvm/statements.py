@@ -191,6 +191,7 @@ class StmtEmitter(ExprEmitter):
         self.indices.facts = known | self.facts(s.cond, True)
         self.arm(then, s.then, done)
         if s.orelse is not None:
+            self.indices.facts = known
             self.indices.facts = known | self.facts(s.cond, False)
             self.arm(orelse, s.orelse, done)
         self.indices.facts = known
