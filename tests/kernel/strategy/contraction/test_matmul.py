@@ -59,7 +59,9 @@ def test_the_left_operand_may_be_a_vector_and_the_right_one_too():
 
 
 def test_long_contractions_are_cut_into_parts():
-    Problem("matmul", [numbers(30, 300), numbers(300, 17)], constants=[1]).then(relu, lambda y: np.maximum(y, 0)).check(matmul)
+    problem = Problem("matmul", [numbers(25, 200), numbers(200, 3)], constants=[1])
+    problem.then(relu, lambda y: np.maximum(y, 0)).check(matmul)
+    Problem("matmul", [numbers(80, 1030), numbers(1030, 40)], {(0, 0): "m"}, [1]).check_native(matmul)
 
 
 def test_bias_residual_and_activation_are_applied_to_the_sums():
@@ -118,7 +120,7 @@ def test_equal_rearrangements_have_equal_keys():
     assert pack(17).key == pack(17).key != pack(8).key
 
 
-@pytest.mark.parametrize("m, k, n", [(1, 300, 130), (5, 64, 64), (61, 70, 33), (64, 1100, 48)])
+@pytest.mark.parametrize("m, k, n", [(1, 300, 130), (5, 64, 64), (61, 70, 33)])
 def test_machine_code(m, k, n):
     bias = numbers(n)
     for symbolic in ({}, {(0, 0): "m"}):

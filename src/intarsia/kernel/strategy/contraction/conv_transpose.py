@@ -1,7 +1,7 @@
 """Transposed convolutions whose windows do not overlap: every product goes straight to its place in the result.
 
-With kernel == stride, out[n, i·s + k, j·s + l, o] is one sum over the input channels: a matrix product whose rows are
-the input's places and whose columns are the output channels, once for each element of the kernel.
+With kernel == stride, out[n, i·s + k, j·s + l, o] is one sum over the input channels: a matrix product whose
+rows are the input's places and whose columns are the output channels, once for each element of the kernel.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from intarsia.kernel.library.conv import ConvShape, PoolShape
 from intarsia.kernel.strategy import Lowered
 from intarsia.kernel.strategy.contraction.form import Anchor, Form, Result, address, find_anchor, flattened, inline, plain
 from intarsia.kernel.strategy.contraction.matmul import Plan, begin, packed_here, packed_weight
-from intarsia.kernel.strategy.contraction.nest import balanced, lets, panel_widths, tile
+from intarsia.kernel.strategy.contraction.nest import Part, Tiles, lets
 from intarsia.kernel.strategy.contraction.pack import Source, parallel
 from intarsia.kernel.strategy.contraction.tile import TileShape, tile_shape
 from intarsia.kernel.stmt import Stmt, block, loop
@@ -122,36 +122,39 @@ def window_lines(
     """Lines of output places in parallel; in each, panel by panel: left border, interior, right border."""
     *lines, row = form.rows
     panels = ceildiv(form.column.extent, shape.width)
+    tiles = Tiles(form, src, shape, target, row)
     *outer, along = reaches
 
     def line(bounds: list[Dim]) -> Stmt:
-        windows = list(zip(bounds[: len(outer)], bounds[len(outer) : 2 * len(outer)]))
+        windows = tuple(zip(bounds[: len(outer)], bounds[len(outer) : 2 * len(outer)]))
         first, end = bounds[2 * len(outer) :]
         panel = fresh("p")
 
         def emit(start: Dim, width: int, active: Dim | None) -> Stmt:
             column = Symbol(panel) * shape.width
+            finish = tiles.stored(column, width, active)
 
             def border(begin: Dim, count: Dim) -> Stmt:
                 u = fresh("u")
+                m = begin + Symbol(u)
 
                 def place(window: list[Dim]) -> Stmt:
-                    return tile(form, src, target, row, start, column, 1, begin + Symbol(u), width, active,
-                                [*windows, (window[0], window[1])])  # fmt: skip
+                    part = Part((*windows, (window[0], window[1])))
+                    return tiles.tile(1, m, column, width, start, part, finish)
 
-                return loop(u, count, lets("window", along.window(begin + Symbol(u)), place))
+                return loop(u, count, lets("window", along.window(m), place))
 
             def interior(rows: int, m: Dim) -> Stmt:
-                return tile(form, src, target, row, start, column, rows, first + m, width, active,
-                            [*windows, (as_dim(0), along.kernel)])  # fmt: skip
+                part = Part((*windows, (as_dim(0), along.kernel)))
+                return tiles.tile(rows, first + m, column, width, start, part, finish)
 
             count = end - first
-            tiles = balanced(count, shape.rows, as_dim(0), ceildiv(count, shape.rows), interior)
+            middle = tiles.rows(count, as_dim(0), ceildiv(count, shape.rows), interior, None)
             left = [] if first == 0 else [border(as_dim(0), first)]
             right = [] if along.after == 0 else [border(end, row.extent - end)]
-            return block(*left, tiles, *right)
+            return block(*left, middle, *right)
 
-        return loop(panel, panels, panel_widths(form, src, shape, target, Symbol(panel), emit))
+        return loop(panel, panels, tiles.panel(Symbol(panel), emit))
 
     windows = [r.window(Symbol(x.var)) for r, x in zip(outer, lines[1:])]
     bounds = [*(w[0] for w in windows), *(w[1] for w in windows), *along.interior(row.extent)]

@@ -100,7 +100,9 @@ def plan(form: Form, region: Region, target: Target) -> Plan:
         src = direct(form)
     if src is None:
         src = packed_here(result, shape.width, target)
-    result.stmts.append(nest(form, src, shape, target))
+    loops, workspaces = nest(form, src, shape, target)
+    result.workspaces += workspaces
+    result.stmts.append(loops)
     return result
 
 

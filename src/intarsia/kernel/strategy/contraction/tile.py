@@ -10,14 +10,13 @@ latency does not show.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from intarsia.dim import Dim, Symbol, as_dim, product
 from intarsia.kernel.compute import fresh
 from intarsia.kernel.expr import Axis, Binary, Buffer, Expr, Load, identity_of
-from intarsia.kernel.stmt import Allocate, For, Stmt, block, loop, store
+from intarsia.kernel.stmt import Allocate, For, If, Stmt, block, loop, store
 from intarsia.kernel.target import Target
 
 UNROLL = 4
@@ -59,10 +58,11 @@ def register_tile(
     dtype: str,
     target: Target,
     inner: Sequence[Axis],
-    a: Callable[[int, Sequence[Dim], Dim], Expr],
+    a: Callable[[Dim, Sequence[Dim], Dim], Expr],
     b: Callable[[Sequence[Dim], Dim], Expr] | None,
-    finish: Callable[[Callable[[int, Dim], Expr]], Stmt],
+    finish: Callable[[Callable[[Dim, Dim], Expr]], Stmt],
     op: str = "sum",
+    begin: tuple[Callable[[Dim, Dim], Expr], Expr] | None = None,
 ) -> Stmt:
     """The sums of `rows` x `width` products over the `inner` axes, then what `finish` makes of them.
 
@@ -70,72 +70,98 @@ def register_tile(
     b:      (inner indices, lane) -> element of B; None: A alone is combined (a pool)
     finish: given (row, lane) -> sum, the statement that uses the sums
     op:     how elements are combined, 'sum' or another reduction
+    begin:  ((row, lane) -> what to start from, condition under which to start from nothing instead)
     """
     vectors = -(-width // max(1, target.lanes(dtype)))
     copies = min(UNROLL, max(1, -(-CHAINS // (rows * vectors))))
-    acc = Buffer("acc", (as_dim(copies * rows), as_dim(width)), dtype, "register")
+    acc = Buffer("acc", (as_dim(copies), as_dim(rows), as_dim(width)), dtype, "register")
+    row_of_b = Buffer("b", (as_dim(width),), dtype, "register")
     neutral = identity_of(op, dtype)
     binary = {"sum": "add", "prod": "mul"}.get(op, op)
 
-    def lanes(make: Callable[[Dim], Stmt]) -> Stmt:
-        lane = fresh("j")
-        return For(lane, as_dim(width), make(Symbol(lane)), "vector")
+    def step(indices: Sequence[Dim], copy: Dim) -> Stmt:
+        def combine(i: Dim, j: Dim) -> Stmt:
+            value = a(i, indices, j) if b is None else a(i, indices, j) * Load(row_of_b, (j,))
+            return store(acc, (copy, i, j), Binary(binary, Load(acc, (copy, i, j)), value))
 
-    def step(indices: Sequence[Dim], copy: int) -> Stmt:
-        row = Buffer("b", (as_dim(width),), dtype, "register")
+        products = each_row(rows, lambda i: vector(width, lambda j: combine(i, j)))
+        return products if b is None else block(vector(width, lambda j: store(row_of_b, (j,), b(indices, j))), products)
 
-        def combine(i: int) -> Stmt:
-            at = copy * rows + i
+    def start(copy: int, value: Callable[[Dim, Dim], Expr]) -> Stmt:
+        return each_row(rows, lambda i: vector(width, lambda j: store(acc, (copy, i, j), value(i, j))))
 
-            def value(j: Dim) -> Expr:
-                return a(i, indices, j) if b is None else a(i, indices, j) * Load(row, (j,))
-
-            return lanes(lambda j: store(acc, (at, j), Binary(binary, acc[at, j], value(j))))
-
-        stmts = [combine(i) for i in range(rows)]
-        if b is None:
-            return block(*stmts)
-        return Allocate(row, block(lanes(lambda j: store(row, (j,), b(indices, j))), *stmts))
-
-    sums = contracted(inner, step, copies)
+    first = [start(c, lambda i, j: neutral) for c in range(copies)]
+    if begin is not None:
+        so_far, nothing = begin
+        first[0] = If(nothing, first[0], start(0, so_far))
     fold = [
-        lanes(lambda j, i=i, c=c: store(acc, (i, j), Binary(binary, acc[i, j], acc[c * rows + i, j])))
+        start(0, lambda i, j, c=c: Binary(binary, acc[0, i, j], acc[c, i, j]))
         for c in range(1, copies)
-        for i in range(rows)
-    ]
-    clear = [lanes(lambda j, i=i: store(acc, (i, j), neutral)) for i in range(copies * rows)]
-    return Allocate(acc, block(*clear, sums, *fold, finish(lambda i, j: acc[i, j])))
+    ]  # fmt: skip
+    sums = contracted(inner, step, copies)
+    body = Allocate(acc, block(*first, sums, *fold, finish(lambda i, j: acc[0, i, j])))
+    return body if b is None else Allocate(row_of_b, body)
 
 
-def contracted(inner: Sequence[Axis], step: Callable[[Sequence[Dim], int], Stmt], copies: int = 1) -> Stmt:
-    """Loops over the inner axes around `step(indices, copy)`; the last one unrolled, `copy` counts its steps."""
+def vector(width: int, body: Callable[[Dim], Stmt], active: Dim | None = None) -> Stmt:
+    """body for all lanes of a row, or for the active ones."""
+    if width == 1 and active is None:
+        return body(as_dim(0))
+    j = fresh("j")
+    return For(j, as_dim(width), body(Symbol(j)), "vector", active=active)
+
+
+def each_row(rows: int, body: Callable[[Dim], Stmt]) -> Stmt:
+    """body for each of a tile's rows."""
+    if rows == 1:
+        return body(as_dim(0))
+    i = fresh("i")
+    return For(i, as_dim(rows), body(Symbol(i)), "unroll")
+
+
+def contracted(inner: Sequence[Axis], step: Callable[[Sequence[Dim], Dim], Stmt], copies: int = 1) -> Stmt:
+    """Loops over the inner axes around `step(indices, copy)`; the last one unrolled, copies taken in turn."""
     if not inner:
-        return step((), 0)
-    *outer, last = inner
+        return step((), as_dim(0))
     size = product(x.extent for x in inner)
     if size.is_const and size.value <= FULL:
-        places = itertools.product(*(range(x.extent.value) for x in inner))
-        return block(*(step([as_dim(i) for i in place], u % copies) for u, place in enumerate(places)))
+        return _all_steps(inner, step, copies)
+    *outer, last = inner
     before = [Symbol(x.var) for x in outer]
 
-    def run(first: Dim, count: int) -> list[Stmt]:
-        return [step((*before, first + u), u % copies) for u in range(count)]
+    def run(first: Dim, count: int) -> Stmt:
+        u = Symbol(fresh("u"))
+        assert u.symbol is not None
+        if count == 1:
+            return step((*before, first), as_dim(0))
+        return For(u.symbol, as_dim(count), step((*before, first + u), u % copies), "unroll")
 
     extent = last.extent
     parts: list[Stmt] = []
     whole = extent // UNROLL
     if extent.is_const and extent.value < 2 * UNROLL:
-        parts += run(as_dim(0), extent.value)
+        parts += [run(as_dim(0), extent.value)] if extent.value else []
     else:
         k = fresh("k")
-        parts.append(loop(k, whole, block(*run(Symbol(k) * UNROLL, UNROLL))))
+        parts.append(loop(k, whole, run(Symbol(k) * UNROLL, UNROLL)))
         rest = extent - whole * UNROLL
         if rest.is_const:
-            parts += run(whole * UNROLL, rest.value)
+            parts += [run(whole * UNROLL, rest.value)] if rest.value else []
         else:
             k = fresh("k")
-            parts.append(loop(k, rest, block(*run(whole * UNROLL + Symbol(k), 1))))
+            parts.append(loop(k, rest, run(whole * UNROLL + Symbol(k), 1)))
     body = block(*parts)
     for x in reversed(outer):
         body = loop(x.var, x.extent, body)
+    return body
+
+
+def _all_steps(inner: Sequence[Axis], step: Callable[[Sequence[Dim], Dim], Stmt], copies: int) -> Stmt:
+    """Every step written out."""
+    count = as_dim(0)
+    for x in inner:
+        count = count * x.extent + Symbol(x.var)
+    body = step([Symbol(x.var) for x in inner], count % copies)
+    for x in reversed(inner):
+        body = For(x.var, x.extent, body, "unroll")
     return body
