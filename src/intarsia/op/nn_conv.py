@@ -200,10 +200,10 @@ def _transpose_rule(site: Site) -> TensorType:
 
 
 def _transpose_compute(site: Site, buffers: list) -> Buffer:
-    """One matrix product over the input channels, for each input place and kernel element, then a gather of overlaps.
+    """One matrix product over input channels, for each input place and kernel element; a gather of overlaps.
 
-    Along a dimension without dilation, output place p receives only the kernel elements k ≡ p + begin modulo the
-    stride; so the gather visits just those: a single one where windows do not overlap (kernel <= stride).
+    Along a dimension without dilation, output place p receives only the kernel elements k ≡ p + begin modulo
+    the stride; so the gather visits just those: a single one where windows do not overlap (kernel <= stride).
     """
     x, w = buffers[0], buffers[1]
     layout, groups = read_layout(site, len(x.shape)), int(site.attrs["groups"])
@@ -212,8 +212,8 @@ def _transpose_compute(site: Site, buffers: list) -> Buffer:
     in_group, out_group = c // groups, w.shape[1]
     channel, count, outputs = reduce_axis(in_group), len(sizes), out_group * groups
 
-    # The products of one place stand side by side: (kernel…, output channel), or (output channel, kernel…) with
-    # channels first. That is what a matrix product likes best on either side.
+    # The products of one place stand side by side: (kernel…, output channel), or (output channel, kernel…)
+    # with channels first. That is what a matrix product likes best on either side.
     order = (*window.kernel, outputs) if layout.last else (outputs, *window.kernel)
     width = product(order)
 

@@ -7,12 +7,13 @@ stores, for each element k of h, the block's columns of all gates side by side:
     packed[direction, block, k, gate, unit]
 
 so that a block is one sequential stream, all gates of a unit meet in registers, and the activations follow at
-once. The input half W·x has no such order: it is computed for all time steps first, by the same loops over the same
-columns, into a scratch buffer. Packed weights and biases are stages of their own; where the weights are constant, so
-are these, and stages that depend on constants only are folded at compile time.
+once. The input half W·x has no such order: it is computed for all time steps first, by the same loops over
+the same columns, into a scratch buffer. Packed weights and biases are stages of their own; where the weights
+are constant, so are these, and stages that depend on constants only are folded at compile time.
 
-State lives in scratch rows padded to whole blocks (`hidden` alternates between two, since all blocks of a step read
-the old state while the new one is written). Blocks are independent and run in parallel, both directions together.
+State lives in scratch rows padded to whole blocks (`hidden` alternates between two, since all blocks of a
+step read the old state while the new one is written). Blocks are independent and run in parallel, both
+directions together.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from intarsia.dim import Dim, Symbol, as_dim
+from intarsia.dim import Dim, Symbol, as_dim, dmin
 from intarsia.dim.expr import DimLike
 from intarsia.kernel.compute import compute, fresh
 from intarsia.kernel.expr import Binary, Buffer, Cast, Const, Expr, Index, Select, Unary, cast
@@ -177,7 +178,7 @@ class Sequences:
     """The shape of a recurrence.
 
     reverse:     per direction, whether it runs from the last element to the first
-    batch_first: x [B, T, I], y [B, T, D, H] and states [B, D, H] instead of [T, B, I], [T, D, B, H] and [D, B, H]
+    batch_first: x [B, T, I], y [B, T, D, H], states [B, D, H] instead of [T, B, I], [T, D, B, H], [D, B, H]
     dtype:       element type of operands and results (`accumulator`: of states and sums)
     """
 
@@ -216,7 +217,7 @@ class Sequences:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Sequence b of direction d at time t (in step `step`). valid: it has not ended yet (None: it never does early)."""
+    """Sequence b of direction d at time t, in step `step`. valid: it has not ended yet (None: never early)."""
 
     step: Dim
     d: Dim
@@ -252,8 +253,8 @@ class Phase:
     weights:  [D, blocks, K, gates, units]
     previous: (row, k) -> element k of the vector that the weights multiply
     begin:    (row, place, gate) -> where the sum of a gate starts
-    finish:   (row, place, sums of the gates, keep) -> statements inside a loop over lanes. `keep(value)` holds a value
-              in a register: one that is used twice, or whose ingredients are about to change
+    finish:   (row, place, sums of the gates, keep) -> statements inside a loop over lanes. `keep(value)` holds
+              a value in a register: one that is used twice, or whose ingredients are about to change
     """
 
     packing: Packing
@@ -309,10 +310,14 @@ class Weaver:
 
                 return _each(groups, tile)
 
-            whole = lines // rows
+            whole, rest = lines // rows, lines % rows
             parts = [tiles(as_dim(0), whole, rows, many if rows > 1 else single)] if whole != 0 else []
-            if lines % rows != 0:
-                parts.append(tiles(whole * rows, lines % rows, 1, single))
+            for size in range(1, rows):  # one of these tiles is left over, or none
+                one = (
+                    dmin(rest, size) * 2 - dmin(rest, size - 1) - dmin(rest, size + 1)
+                )  # 1 where rest == size
+                if one != 0:
+                    parts.append(tiles(whole * rows, one, size, many if size > 1 else single))
             return block(*parts)
 
         return _each(count * p.blocks, blocks, "parallel", work=work)

@@ -1,6 +1,7 @@
-"""Regions of several roots of which some are matrix products: each of those by tiles, the others by their own loops.
+"""Regions of several roots of which some are matrix products: those by tiles, the others by their own loops.
 
-An operator that is more than one sum (a transposed convolution: products, then what overlaps) lowers to such a region.
+An operator that is more than one sum (a transposed convolution: products, then what overlaps) lowers to such
+a region.
 """
 
 from __future__ import annotations
