@@ -134,3 +134,20 @@ def test_tensors_of_every_type(dtype, raw):
     made.graph.initializer.append(t)
     got = load(made).main.body.value
     assert got.dtype == values.dtype and got.tolist() == values.tolist()
+
+
+@pytest.mark.parametrize(
+    "name, arrays, attrs",
+    [
+        ("FastGelu", [f(2, 4), f(4)], {}),
+        ("BiasGelu", [f(2, 4), f(4)], {}),
+        ("QuickGelu", [f(2, 4)], {}),
+        ("FusedMatMul", [f(4, 2), f(3, 4)], {"transA": 1, "transB": 1, "alpha": 0.5}),
+        ("SkipLayerNormalization", [f(1, 2, 4), f(1, 2, 4), f(4), f(4), f(4)], {"epsilon": 1e-5}),
+    ],
+)
+def test_operators_of_onnxruntime(name, arrays, attrs):
+    feeds = {f"x{i}": a for i, a in enumerate(arrays)}
+    node = N(name, list(feeds), ["y"], domain="com.microsoft", **attrs)
+    inputs = {n: ("float32", a.shape) for n, a in feeds.items()}
+    as_onnxruntime(model([node], inputs, ["y"], domains={"com.microsoft": 1}), feeds, rtol=1e-4, atol=1e-4)

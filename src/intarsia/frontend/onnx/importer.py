@@ -13,6 +13,7 @@ from intarsia.frontend.onnx import (  # noqa: F401 - converters enter themselves
     elementwise,
     functions,
     image,
+    microsoft,
     nn,
     quantized,
     recurrent,
