@@ -9,10 +9,9 @@ from intarsia.kernel.compute import fresh
 from intarsia.kernel.expr import Axis
 from intarsia.kernel.library.conv import PoolShape
 from intarsia.kernel.strategy import Lowered
-from intarsia.kernel.strategy.contraction.depthwise import Reach, reaches, window_form, window_lines
+from intarsia.kernel.strategy.contraction.depthwise import Reach, reaches, window_form, window_lines, window_tile
 from intarsia.kernel.strategy.contraction.form import find_anchor
 from intarsia.kernel.strategy.contraction.matmul import begin
-from intarsia.kernel.strategy.contraction.tile import tile_shape
 from intarsia.kernel.strategy.region import Region
 from intarsia.kernel.target import Target
 
@@ -30,7 +29,7 @@ def pool(region: Region, target: Target) -> Lowered | None:
             return None
         edges = [_overhanging(r, n) for r, n in zip(reaches(shape), anchor.buffer.shape[1:-1])]
         result = begin(form, target)
-        result.stmts.append(window_lines(form, edges, None, tile_shape(target, form.dtype, channels), target))
+        result.stmts.append(window_lines(form, edges, None, window_tile(target, form), target))
         return result.lowered(region)
     return None
 

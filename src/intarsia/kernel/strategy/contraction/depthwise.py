@@ -109,11 +109,17 @@ def reaches(shape: ConvShape | PoolShape) -> list[Reach]:
 
 def _plan(form: Form, reaches: Sequence[Reach], region: Region, target: Target) -> Plan:
     result = begin(form, target)
-    shape = tile_shape(target, form.dtype, form.column.extent)
+    shape = window_tile(target, form)
     src = packed_weight(result, region, shape.width) or packed_here(result, shape.width, target)
     exact = Source(src.buffer, src.start, src.panel, src.strides, False, packed=True)
     result.stmts.append(window_lines(form, reaches, exact, shape, target))
     return result
+
+
+def window_tile(target: Target, form: Form) -> TileShape:
+    """Four places by two vectors (or three): every element of A is used once, so that more rows would only be more code."""
+    shape = tile_shape(target, form.dtype, form.column.extent)
+    return TileShape(min(4, shape.rows), shape.width)
 
 
 def window_lines(
