@@ -130,7 +130,7 @@ def read(model: Model) -> IRModule:
 
             return load_text(path)
         if path.suffix == ".intarsia":
-            raise ModelError("MODEL-003", f"{path} is compiled already", remedy="intarsia.load opens it")
+            raise ModelError("MODEL-003", f"{path} is compiled already", remedy="use intarsia.load, or `intarsia run`")
     elif not isinstance(model, bytes) and not hasattr(model, "SerializeToString"):
         raise ModelError(
             "MODEL-002",

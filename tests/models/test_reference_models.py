@@ -159,7 +159,7 @@ def test_resnet50():
 def test_lstm_made_with_torch(tmp_path: Path):
     pytest.importorskip("torch", reason="the model is made with torch")
     pytest.importorskip("onnxscript", reason="torch.onnx needs onnxscript")
-    from tests.models.exported import export_lstm
+    from intarsia.bench.exported import export_lstm
 
     both = Both(export_lstm(tmp_path / "lstm.onnx"))
     for steps, batch in product((1, 2, 3, 7, 16, 33, 50), (1, 2, 5)):
@@ -169,7 +169,7 @@ def test_lstm_made_with_torch(tmp_path: Path):
 def test_loop_made_with_torch(tmp_path: Path):
     pytest.importorskip("torch", reason="the model is made with torch")
     pytest.importorskip("onnxscript", reason="torch.onnx needs onnxscript")
-    from tests.models.exported import export_loop
+    from intarsia.bench.exported import export_loop
 
     both = Both(export_loop(tmp_path / "loop.onnx"))
     for trips, batch in product((0, 1, 2, 5, 20, 100, 1000), (1, 3, 8)):

@@ -1,8 +1,12 @@
 """One system in one process: answers JSON lines on standard output to commands on standard input.
 
-    {"cmd": "load", "system": …, "model": …, "feeds": file.npz-list, "threads": n, "outputs": file}   -> seconds, peak
-    {"cmd": "time", "seconds": s}                                                            -> list of seconds per pass
+    {"cmd": "load", "system": …, "model": …, "torch": …, "feeds": [file.npz, …], "threads": n, "outputs": folder}
+        -> {"load_s": …, "first_s": …}       until it is loaded; until the first feed is answered
+    {"cmd": "time", "seconds": s}  -> {"seconds": [of each pass over the feeds, …]}
+    {"cmd": "peak"}                -> {"peak_mb": …}
     {"cmd": "quit"}
+
+An answer may be {"error": text} instead.
 """
 
 from __future__ import annotations
@@ -12,58 +16,85 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from intarsia.support.errors import Error
 
-Run = Callable[[dict[str, np.ndarray]], list[np.ndarray]]
+Feed = Mapping[str, np.ndarray]
+Run = Callable[[Feed], list[np.ndarray]]
 
 
-def _intarsia(model: str, threads: int) -> Run:
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a system is asked to run. torch: name of the same model in `exported.MODULES`, or ''."""
+
+    model: str
+    threads: int
+    torch: str
+
+
+def _intarsia(load: Load) -> Run:
     import intarsia
 
-    exe = intarsia.compile(model, threads=threads)
-    names = [o.name for o in exe.outputs]
-
-    def run(feed: dict[str, np.ndarray]) -> list[np.ndarray]:
-        result = exe.run(feed)
-        return [result[n] for n in names]
-
-    return run
+    if load.model.endswith(".intarsia"):
+        exe = intarsia.load(load.model, threads=load.threads)
+    else:
+        exe = intarsia.compile(load.model, threads=load.threads)
+    return lambda feed: list(exe.run(feed).values())
 
 
-def _onnxruntime(model: str, threads: int) -> Run:
+def _onnxruntime(load: Load) -> Run:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.intra_op_num_threads, options.inter_op_num_threads = load.threads, 1
     options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(load.model, options, providers=["CPUExecutionProvider"])
     return lambda feed: session.run(None, feed)
 
 
-def _openvino(model: str, threads: int) -> Run:
+def _openvino(load: Load) -> Run:
     import openvino
 
     core = openvino.Core()
-    settings = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
-    request = core.compile_model(model, "CPU", settings).create_infer_request()
+    settings = {"INFERENCE_NUM_THREADS": load.threads, "INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
+    request = core.compile_model(load.model, "CPU", settings).create_infer_request()
     count = len(request.model_outputs)
 
-    def run(feed: dict[str, np.ndarray]) -> list[np.ndarray]:
+    def run(feed: Feed) -> list[np.ndarray]:
         request.infer(feed)
         return [request.get_output_tensor(i).data for i in range(count)]
 
     return run
 
 
-SYSTEMS: dict[str, Callable[[str, int], Run]] = {
+def _torch(load: Load) -> Run:
+    import torch
+
+    from intarsia.bench.exported import MODULES
+
+    if load.torch not in MODULES:
+        raise ValueError("PyTorch cannot run an ONNX file")
+    torch.set_num_threads(load.threads)
+    module = MODULES[load.torch]()
+
+    def run(feed: Feed) -> list[np.ndarray]:
+        with torch.inference_mode():
+            result = module(*(torch.from_numpy(a) if a.ndim else torch.tensor(a[()]) for a in feed.values()))
+        return [r.numpy() for r in (result if isinstance(result, tuple) else (result,))]
+
+    return run
+
+
+SYSTEMS: dict[str, Callable[[Load], Run]] = {
     "intarsia": _intarsia,
     "onnxruntime": _onnxruntime,
     "openvino": _openvino,
+    "torch": _torch,
 }
 
 
@@ -72,46 +103,68 @@ def main() -> None:
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # a system's own prints do not disturb the protocol
     run: Run | None = None
-    feeds: list[dict[str, np.ndarray]] = []
+    feeds: list[Feed] = []
     for line in sys.stdin:
         command = json.loads(line)
-        if command["cmd"] == "quit":
-            break
         try:
-            if command["cmd"] == "load":
-                feeds = [dict(np.load(f)) for f in command["feeds"]]
-                answer, run = _load(command, feeds)
-            else:
-                assert run is not None
-                answer = {"seconds": _time(run, feeds, command["seconds"])}
-        except (Error, ImportError, RuntimeError, ValueError, OSError) as e:
-            answer = {"error": f"{type(e).__name__}: {e}"}
+            match command["cmd"]:
+                case "quit":
+                    break
+                case "load":
+                    feeds = [_arrays(f) for f in command["feeds"]]
+                    answer, run = _load(command, feeds)
+                case "peak":
+                    answer = {"peak_mb": _peak()}
+                case _:
+                    assert run is not None
+                    answer = {"seconds": _time(run, feeds, command["seconds"])}
+        except (Error, ImportError, RuntimeError, ValueError, OSError, MemoryError) as e:
+            answer = {"error": str(e) if isinstance(e, Error) else f"{type(e).__name__}: {e}"}
         print(json.dumps(answer), file=out, flush=True)
 
 
-def _load(command: dict, feeds: list[dict[str, np.ndarray]]) -> tuple[dict, Run]:
-    if command["threads"] == 1:  # one core, the last one: the first serves interrupts
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+def _arrays(path: str) -> Feed:
+    with np.load(path) as data:
+        return {name: data[name] for name in data.files}
+
+
+def _load(command: dict, feeds: list[Feed]) -> tuple[dict, Run]:
+    if command["threads"] == 1 and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})  # one core, the last one: the first serves interrupts
     start = time.perf_counter()
-    run = SYSTEMS[command["system"]](command["model"], command["threads"])
-    loaded = time.perf_counter() - start
+    run = SYSTEMS[command["system"]](Load(command["model"], command["threads"], command["torch"]))
+    loaded = first = time.perf_counter() - start
     for i, feed in enumerate(feeds):
         outputs = [np.array(a) for a in run(feed)]
+        if i == 0:
+            first = time.perf_counter() - start
         np.savez(Path(command["outputs"]) / f"{i}.npz", *outputs)
-    first = time.perf_counter() - start
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    return {"load_s": loaded, "first_s": first, "peak_mb": peak}, run
+    return {"load_s": loaded, "first_s": first}, run
 
 
-def _time(run: Run, feeds: list[dict[str, np.ndarray]], seconds: float) -> list[float]:
+def _time(run: Run, feeds: list[Feed], seconds: float) -> list[float]:
+    """Seconds of each pass; the first pass, which wakes caches and threads, is not counted."""
+    for feed in feeds:
+        run(feed)
     passes: list[float] = []
     end = time.perf_counter() + seconds
-    while len(passes) < 3 or (time.perf_counter() < end and len(passes) < 20000):
+    while len(passes) < 2 or (time.perf_counter() < end and len(passes) < 20000):
         start = time.perf_counter()
         for feed in feeds:
             run(feed)
         passes.append(time.perf_counter() - start)
     return passes
+
+
+def _peak() -> int:
+    """Largest resident size so far in MB. Not getrusage's where /proc tells: that begins with the parent's size."""
+    try:
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) // 1024
+    except OSError:
+        pass
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 
 if __name__ == "__main__":

