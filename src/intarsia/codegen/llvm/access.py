@@ -42,6 +42,40 @@ class Address:
     known: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """An access: constant + sum of coefficient * variable + rest; dynamic: positions of expressions.
+
+    index and strides are kept so that nothing else gets their ids, by which plans are found.
+    """
+
+    constant: int
+    simple: tuple[tuple[str, int], ...]
+    rest: Dim | None
+    dynamic: tuple[int, ...]
+    index: Sequence[IndexLike]
+    strides: tuple[Dim, ...]
+
+
+def plan_of(strides: tuple[Dim, ...], index: Sequence[IndexLike]) -> Plan:
+    whole, dynamic = as_dim(0), []
+    for n, (i, stride) in enumerate(zip(index, strides, strict=True)):
+        if isinstance(i, Expr):
+            dynamic.append(n)
+        else:
+            whole = whole + i * stride
+    simple: list[tuple[str, int]] = []
+    rest = {}
+    for monomial, c in whole.terms.items():
+        if len(monomial) == 1 and monomial[0][1] == 1 and monomial[0][0].kind == "sym":
+            simple.append((monomial[0][0].name, c))
+        elif monomial:
+            rest[monomial] = c
+    return Plan(
+        whole.terms.get((), 0), tuple(simple), Dim(rest) if rest else None, tuple(dynamic), index, strides
+    )
+
+
 class Access:
     """Emits loads and stores; `mask` says which lanes are on (None: all), `sure` that at least one is."""
 
@@ -50,23 +84,19 @@ class Access:
         self.lanes = 0
         self.mask: Value | None = None
         self.sure = True
-        self._flat: dict[tuple[int, int], tuple[Dim, object, object]] = {}
+        self._plans: dict[tuple[int, int], Plan] = {}
 
     # ---- addresses -----------------------------------------------------------------------------------------
-    def flat(self, place: Place, index: Sequence[IndexLike]) -> Linear:
-        """The element number, data-dependent parts left out."""
+    def plan(self, place: Place, index: Sequence[IndexLike]) -> Plan:
         key = (id(index), id(place.strides))
-        polynomial = self._flat.get(key)
-        if polynomial is None:
-            whole = as_dim(0)
-            for i, stride in zip(index, place.strides, strict=True):
-                whole = whole if isinstance(i, Expr) else whole + i * stride
-            polynomial = self._flat[key] = (
-                whole,
-                index,
-                place.strides,
-            )  # keeps them alive, so that ids stay theirs
-        total = self.indices.linear(polynomial[0])
+        found = self._plans.get(key)
+        if found is None:
+            found = self._plans[key] = plan_of(place.strides, index)
+        return found
+
+    def flat(self, place: Place, plan: Plan) -> Linear:
+        """The element number, data-dependent parts left out."""
+        total = self.indices.sum(plan.constant, plan.simple, plan.rest)
         if place.per_lane:
             total = total.times(Linear(place.per_lane))
             lane = self.indices.fixed_lane
@@ -107,22 +137,17 @@ class Access:
             return at.base
         return self.f.ins(f"getelementptr {MEMORY_TYPE[place.dtype]}, ptr {at.base}, i64 {at.offset}")
 
-    def dynamic(
-        self, place: Place, index: Sequence[IndexLike], values: dict[int, Value]
-    ) -> list[tuple[Value, Linear]]:
-        return [
-            (values[n], self.indices.linear(place.strides[n]))
-            for n, i in enumerate(index)
-            if isinstance(i, Expr)
-        ]
+    def dynamic(self, place: Place, plan: Plan, values: dict[int, Value]) -> list[tuple[Value, Linear]]:
+        return [(values[n], self.indices.linear(place.strides[n])) for n in plan.dynamic]
 
     def lane_addresses(self, place: Place, index: Sequence[IndexLike], values: dict[int, Value]) -> list[str]:
         """A pointer for each lane; of a lane that is off, to a harmless place."""
         pointers = []
+        plan = self.plan(place, index)
         for lane in range(self.lanes):
             self.indices.fixed_lane = lane
-            parts = [(self.a.lane(v, lane), s) for v, s in self.dynamic(place, index, values)]
-            pointers.append(self.pointer(place, self.address(place, self.flat(place, index), parts)))
+            parts = [(self.a.lane(v, lane), s) for v, s in self.dynamic(place, plan, values)]
+            pointers.append(self.pointer(place, self.address(place, self.flat(place, plan), parts)))
             self.indices.fixed_lane = None
         return pointers
 
@@ -130,20 +155,20 @@ class Access:
         self, place: Place, index: Sequence[IndexLike], values: dict[int, Value]
     ) -> tuple[str, Address | None]:
         """('scalar' | 'vector' | 'lanes', address or None): how the lanes' elements lie."""
-        if any(v.lanes for v in values.values()):
+        plan = self.plan(place, index)
+        if values and any(v.lanes for v in values.values()):
             return "lanes", None
         try:
-            x = self.flat(place, index)
+            x = self.flat(place, plan)
             if not self.lanes:
-                return "scalar", self.address(place, x, self.dynamic(place, index, values))
+                return "scalar", self.address(place, x, self.dynamic(place, plan, values))
             rest, step = x.split_lane()
         except NotAffine:
             return "lanes", None
         if step.terms or step.constant not in (0, 1):
             return "lanes", None
-        return ("vector" if step.constant else "scalar"), self.address(
-            place, rest, self.dynamic(place, index, values)
-        )
+        how = "vector" if step.constant else "scalar"
+        return how, self.address(place, rest, self.dynamic(place, plan, values))
 
     # ---- loads ---------------------------------------------------------------------------------------------
     def load(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 
@@ -18,6 +19,7 @@ from intarsia.kernel.expr import (
     Const,
     Expr,
     Index,
+    IndexLike,
     LaneReduce,
     Load,
     Select,
@@ -86,9 +88,8 @@ class ExprEmitter:
             case Index():
                 return self.index(e.dim)
             case Load():
-                return self.access.load(
-                    e.buffer, self.place(e.buffer), e.indices, self.index_values(e.indices)
-                )
+                place = self.place(e.buffer)
+                return self.access.load(e.buffer, place, e.indices, self.index_values(place, e.indices))
             case Unary():
                 return self.a.unary(e.op, self.expr(e.x))
             case Binary():
@@ -122,9 +123,9 @@ class ExprEmitter:
                 return self.a.intrinsic("fmuladd", list(self.a.align(a, b, x)))
         return None
 
-    def index_values(self, index) -> dict[int, Value]:
+    def index_values(self, place: Place, index: Sequence[IndexLike]) -> dict[int, Value]:
         """The data-dependent ones among an access's indices, as int64."""
-        return {n: self.a.cast(self.expr(i), "int64") for n, i in enumerate(index) if isinstance(i, Expr)}
+        return {n: self.a.cast(self.expr(index[n]), "int64") for n in self.access.plan(place, index).dynamic}
 
     # ---- index arithmetic as values ------------------------------------------------------------------------
     def index(self, d: Dim) -> Value:

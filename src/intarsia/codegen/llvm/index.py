@@ -107,6 +107,29 @@ class Indices:
         # index arithmetic moves out of branches, and its bounds with it.
         self.facts: dict[Terms, Interval] = {}
 
+    def sum(self, constant: int, simple: tuple[tuple[str, int], ...], rest: Dim | None) -> Linear:
+        """constant + sum of coefficient * variable + rest, in linear form."""
+        terms: dict[tuple[str, ...], int] = {}
+        for name, c in simple:
+            value = self.variables.get(name)
+            if value is None:
+                value = self.lookup(name)
+            if type(value) is int:
+                constant += c * value
+            elif type(value) is str:
+                terms[(value,)] = terms.get((value,), 0) + c
+            else:
+                shifted = self.bound(value)
+                if isinstance(shifted, str):
+                    terms[(shifted,)] = terms.get((shifted,), 0) + c
+                    continue
+                constant += c * shifted.constant
+                for key, x in shifted.terms.items():
+                    terms[key] = terms.get(key, 0) + c * x
+        if rest is not None:
+            return Linear(constant, terms).add(self.linear(rest))
+        return Linear(constant, {k: c for k, c in terms.items() if c} if 0 in terms.values() else terms)
+
     def linear(self, d: Dim) -> Linear:
         """d in linear form; NotAffine where the lane is inside a division, remainder, min or max."""
         constant = 0
@@ -151,18 +174,7 @@ class Indices:
             value = self.variables.get(a.name)
             if value is None:
                 value = self.lookup(a.name)
-            if isinstance(value, (int, str)):
-                return value
-            if isinstance(value, Dim):
-                return self.linear(value)
-            if isinstance(value, LaneNames):
-                if self.fixed_lane is None:
-                    raise NotAffine
-                return value.names[self.fixed_lane]
-            base = Linear(value.base) if isinstance(value.base, int) else Linear(0, {(value.base,): 1})
-            if self.fixed_lane is not None:
-                return base.add(Linear(self.fixed_lane))
-            return base.add(Linear(0, {(LANE,): 1}))
+            return value if isinstance(value, (int, str)) else self.bound(value)
         args = [self.linear(x) for x in a.args]
         if any(LANE in key for x in args for key in x.terms):
             raise NotAffine
@@ -184,6 +196,21 @@ class Indices:
                 return self.floordiv(*args)
             case _:
                 return self.mod(*args)
+
+    def bound(self, value: Binding) -> str | Linear:
+        """A variable that depends on the lane."""
+        match value:
+            case Dim():
+                return self.linear(value)
+            case LaneNames():
+                if self.fixed_lane is None:
+                    raise NotAffine
+                return value.names[self.fixed_lane]
+            case Lane():
+                base = Linear(value.base) if isinstance(value.base, int) else Linear(0, {(value.base,): 1})
+                lane = self.fixed_lane
+                return base.add(Linear(0, {(LANE,): 1}) if lane is None else Linear(lane))
+        raise TypeError(f"{value!r} does not depend on the lane")
 
     # ---- arithmetic on names -------------------------------------------------------------------------------
     def interval(self, x: Linear) -> Interval:

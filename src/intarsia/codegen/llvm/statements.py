@@ -42,6 +42,7 @@ class StmtEmitter(ExprEmitter):
         self.kernel = kernel
         self._stored: dict[int, frozenset[tuple[str, int]]] = {}
         self._registers: dict[int, bool] = {}
+        self._widths: dict[int, int] = {}
 
     def outline(self, s: For) -> Outlined | None:
         """A parallel loop's body as a function of its own; None where the loop must run here."""
@@ -70,7 +71,7 @@ class StmtEmitter(ExprEmitter):
         if v.dtype != s.buffer.dtype:
             raise CodegenError("CODE-001", f"{v.dtype} stored to {s.buffer.name}, which is {s.buffer.dtype}")
         place = self.place(s.buffer)
-        self.access.store(place, s.indices, self.index_values(s.indices), v)
+        self.access.store(place, s.indices, self.index_values(place, s.indices), v)
         if place.scope != "register":
             self.access.forget(frozenset({(place.scope, id(s.buffer))}))
 
@@ -364,12 +365,16 @@ class StmtEmitter(ExprEmitter):
 
     def width(self, body: Stmt) -> int:
         """Lanes of one vector: what the widest element type that moves to or from memory allows."""
+        found = self._widths.get(id(body))
+        if found is not None:
+            return found
         size = 1
         for e in _expressions(body):
             dtype = e.buffer.dtype if isinstance(e, (Load, Store)) else None
             if dtype is not None:
                 size = max(size, 4 if dtype in ("float16", "bfloat16") else ITEMSIZE[dtype])
-        return max(self.f.target.vector_bits // (8 * size), 1)
+        found = self._widths[id(body)] = max(self.f.target.vector_bits // (8 * size), 1)
+        return found
 
     def uses_registers(self, body: Stmt) -> bool:
         found = self._registers.get(id(body))
