@@ -26,7 +26,7 @@ def data(*shape, dtype="float32"):
 
 
 def resize(x, *, roi=None, scales=None, sizes=None, symbolic=SPATIAL, expect=None, atol=2e-5, **attrs):
-    """Compare with ONNX (or `expect`), with static and symbolic sizes, with `sizes` known and read at run time."""
+    """Compare with ONNX (or `expect`), with static and symbolic sizes, `sizes` known or read at run time."""
     scales = None if scales is None else np.array(scales, np.float32)
     sizes = None if sizes is None else np.array(sizes, np.int64)
     roi = None if roi is None else np.array(roi, np.float32)

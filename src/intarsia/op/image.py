@@ -1,8 +1,8 @@
 """Images: image.resize (ONNX Resize-19).
 
 Along an axis of size n and scale s, place o of the result stands at coordinate v(o) of the data. `nearest`
-takes the element at v rounded; `linear` and `cubic` sum the elements around v with weights that depend on their
-distance, with the border repeated outwards. Interpolation is separable, so each axis is one stage, with its
+takes the element at v rounded; `linear` and `cubic` sum the elements around v with weights by their distance,
+with the border repeated outwards. Interpolation is separable, so each axis is one stage, with its
 indices and weights (a few numbers for each place) in stages of their own.
 
 Coordinates are computed in float32, as ONNX Runtime does. Where the scale is a small ratio that float32 holds
@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
+from typing import Any
 
 import numpy as np
 
@@ -443,10 +444,10 @@ def _numpy_weights(mode, v, scale, antialias, a, exclude, size):
 
 
 def _reference(
-    x,
-    roi=None,
-    scales=None,
-    sizes=None,
+    x: np.ndarray,
+    roi: Any = None,
+    scales: Any = None,
+    sizes: Any = None,
     *,
     mode="nearest",
     coordinate_transformation="half_pixel",

@@ -266,6 +266,7 @@ def _grouped(site: Site, buffers: list, groups: Dim, name: str) -> Buffer:
 
     def element(*i: Dim) -> Expr:
         row = (i[0], i[1] // size)
+        assert mean is not None
         value = (cast(x[i], acc) - mean[row]) * inverse[row]
         return cast(value * cast(scale[i[1]], acc) + cast(bias[i[1]], acc), x.dtype)
 

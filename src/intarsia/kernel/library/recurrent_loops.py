@@ -484,8 +484,9 @@ def load_state(
         if given is None or padded != seq.hidden:
             parts.append(_units(padded, lambda u: put(d, b, u, zero)))
         if given is not None:
+            source = given
             parts.append(
-                _units(seq.hidden, lambda u: put(d, b, u, cast(given[seq.state_index(d, b, u)], dtype)))
+                _units(seq.hidden, lambda u: put(d, b, u, cast(source[seq.state_index(d, b, u)], dtype)))
             )
         return block(*parts)
 

@@ -1,4 +1,4 @@
-"""Transposed convolutions whose windows do not overlap: every product goes straight to its place in the result.
+"""Transposed convolutions whose windows do not overlap: every sum goes straight to its place in the result.
 
 With kernel == stride, out[n, i·s + k, j·s + l, o] is one sum over the input channels: a matrix product whose
 rows are the input's places and whose columns are the output channels, once for each element of the kernel.
