@@ -150,3 +150,17 @@ def test_inner_loops_do_not_spill():
     inner = lines[first:last]
     assert not [line for line in inner if "(%rsp)" in line and "mm" in line]
     assert sum("vfmadd" in line for line in inner) >= 47  # six rows, two vectors, four steps
+
+
+@pytest.mark.parametrize("m, n, k", [(1, 9, 37), (3, 8, 16), (2, 3, 5)])
+def test_few_rows_are_inner_products(m, n, k):
+    problem = Problem("matmul", [numbers(2, m, k), numbers(2, n, k)], transpose_b=True)
+    problem.then(relu, lambda y: np.maximum(y, 0)).check(matmul)
+    names = {(0, 0): "b", (1, 0): "b", (0, 1): "m", (0, 2): "k", (1, 2): "k", (1, 1): "n"}
+    Problem("matmul", [numbers(2, m, k), numbers(2, n, k)], names, transpose_b=True).check(matmul)
+
+
+def test_large_operands_that_vary_are_packed():
+    problem = Problem("matmul", [numbers(60, 300), numbers(300, 600)])
+    problem.check_native(matmul)
+    assert len(problem.lowered(matmul, AVX2).kernel.workspaces) == 2  # packed, and sums between parts

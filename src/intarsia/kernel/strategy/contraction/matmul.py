@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from intarsia.dim import Dim, product
-from intarsia.kernel.expr import Axis, Buffer, Load, walk
-from intarsia.kernel.stmt import Kernel, Stmt, block
+from intarsia.kernel.expr import Axis, Buffer, Index, Load, walk
+from intarsia.kernel.stmt import If, Kernel, Stmt, block
 from intarsia.kernel.strategy import Lowered, Pack
+from intarsia.kernel.strategy.contraction.dot import ROWS, dots, dottable
 from intarsia.kernel.strategy.contraction.fill import fill_stage
 from intarsia.kernel.strategy.contraction.form import Anchor, Form, build, factors, find_anchor, variables
 from intarsia.kernel.strategy.contraction.nest import nest
@@ -15,7 +16,10 @@ from intarsia.kernel.strategy.contraction.pack import Source, direct, pack_loops
 from intarsia.kernel.strategy.contraction.tile import tile_shape
 from intarsia.kernel.strategy.region import Region
 from intarsia.kernel.strategy.staged import symbols_of
-from intarsia.kernel.target import Target
+from intarsia.kernel.target import ITEMSIZE, Target
+
+
+PACKED_ROWS = 48  # rows from which on a large B that varies is worth packing
 
 
 @dataclass(slots=True)
@@ -92,18 +96,36 @@ def begin(form: Form, target: Target) -> Plan:
 
 
 def plan(form: Form, region: Region, target: Target) -> Plan:
-    """How A and B get where the tiles want them, then the tiles."""
+    """How A and B get where the tiles want them, then the tiles; inner products instead where there are few rows."""
     result = begin(form, target)
     shape = tile_shape(target, form.dtype, form.column.extent)
     src = packed_weight(result, region, shape.width)
+    rows = product(x.extent for x in form.rows)
+    few = src is None and dottable(form) and not (rows.is_const and rows.value >= ROWS)
+    if few and rows.is_const:
+        result.stmts.append(dots(form, target))
+        return result
+    before = len(result.stmts)
     if src is None and form.column.extent.is_const:
         src = direct(form)
+        src = src if src is not None and readable(src, form, rows, target) else None
     if src is None:
         src = packed_here(result, shape.width, target)
     loops, workspaces = nest(form, src, shape, target)
     result.workspaces += workspaces
     result.stmts.append(loops)
+    if few:
+        many = block(*result.stmts[before:])
+        result.stmts[before:] = [If(Index(rows) < ROWS, dots(form, target), many)]
     return result
+
+
+def readable(src: Source, form: Form, rows: Dim, target: Target) -> bool:
+    """Whether tiles may read B as it lies: few rows do so, or the pages that a panel touches are few."""
+    if rows.is_const and rows.value < PACKED_ROWS:
+        return True
+    reach = sum((s * x.extent for s, x in zip(src.strides, form.inner)), Dim({})) * ITEMSIZE[form.dtype]
+    return not reach.is_const or reach.value <= target.l2
 
 
 def packed_weight(result: Plan, region: Region, width: int) -> Source | None:
