@@ -125,7 +125,12 @@ class ExprEmitter:
 
     def index_values(self, place: Place, index: Sequence[IndexLike]) -> dict[int, Value]:
         """The data-dependent ones among an access's indices, as int64."""
-        return {n: self.a.cast(self.expr(index[n]), "int64") for n in self.access.plan(place, index).dynamic}
+        found: dict[int, Value] = {}
+        for n in self.access.plan(place, index).dynamic:
+            i = index[n]
+            assert isinstance(i, Expr)
+            found[n] = self.a.cast(self.expr(i), "int64")
+        return found
 
     # ---- index arithmetic as values ------------------------------------------------------------------------
     def index(self, d: Dim) -> Value:

@@ -52,8 +52,8 @@ def initialise() -> None:
     """Once in a process: targets, and two options.
 
     The machine scheduler hoists broadcasts over multiplications and makes large register tiles spill; without
-    it instructions stay in our order. Loop strength reduction finds nothing where addresses are already hoisted,
-    and takes up to four fifths of the time.
+    it instructions stay in our order. Loop strength reduction finds nothing where addresses are already
+    hoisted, and takes up to four fifths of the time.
     """
     with _ready:
         llvm.initialize_all_targets()
