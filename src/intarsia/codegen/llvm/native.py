@@ -19,6 +19,8 @@ from intarsia.kernel.target import Target
 from intarsia.support.errors import CodegenError
 
 _ready = threading.Lock()
+OPTIONS = ("-enable-misched=false", "-disable-lsr")
+PASSES = ("sroa", "dce")
 _FUNCTIONS = {
     "LLVMPY_ContextCreate": (c_void_p, []),
     "LLVMPY_ContextDispose": (None, [c_void_p]),
@@ -59,8 +61,8 @@ def initialise() -> None:
         llvm.initialize_all_targets()
         llvm.initialize_all_asmprinters()
         llvm.initialize_native_asmparser()
-        llvm.set_option("", "-enable-misched=false")
-        llvm.set_option("", "-disable-lsr")
+        for option in OPTIONS:
+            llvm.set_option("", option)
 
 
 @functools.cache
@@ -168,4 +170,5 @@ def version() -> str:
     """What decides LLVM's output besides its input, for cache keys."""
     import llvmlite
 
-    return f"llvmlite {llvmlite.__version__}, LLVM {'.'.join(map(str, llvm.llvm_version_info))}"
+    lib = f"llvmlite {llvmlite.__version__}, LLVM {'.'.join(map(str, llvm.llvm_version_info))}"
+    return " ".join((lib, *OPTIONS, *PASSES))
