@@ -1,6 +1,7 @@
 """The reference models, one compile each, at many sizes, against ONNX Runtime.
 
-The measure: largest |ours - theirs| over an output, divided by the largest |theirs| of that output, at most 1e-4.
+The measure: largest |ours - theirs| over an output, divided by the largest |theirs| of that output (by 0.001 if that is
+larger: a detector that sees no text says 1e-5 everywhere), at most 1e-4.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 import intarsia
+from intarsia.bench import pictures
 from intarsia.bench.workload import package_file
 
 ort = pytest.importorskip("onnxruntime", reason="the oracle of these tests is onnxruntime")
@@ -47,7 +49,7 @@ class Both:
         for (name, ours), theirs in zip(got.items(), wanted, strict=True):
             assert ours.shape == theirs.shape and ours.dtype == theirs.dtype, name
             if theirs.size:
-                scale = float(np.abs(theirs).max()) + 1e-9
+                scale = max(float(np.abs(theirs).max()), 1e-3)
                 assert float(np.abs(ours.astype(np.float64) - theirs).max()) / scale <= TOLERANCE, name
         return list(got.values())
 
@@ -63,8 +65,12 @@ def test_ocr_detector_at_every_height_and_width():
     both = Both(model_file("rapidocr", "models/PP-OCRv6_det_small.onnx"))
     sides = [32, 64, 96, 160, 224]
     for height, width in [*product(sides, sides[:4]), (320, 480)]:
-        both.agree({"x": floats(1, 3, height, width)})
-    both.agree({"x": floats(2, 3, 64, 96)})
+        both.agree({"x": page(height, width)})
+    both.agree({"x": np.concatenate([page(64, 96), page(64, 96)[:, :, ::-1]])})
+
+
+def page(height: int, width: int) -> np.ndarray:
+    return pictures.as_input(pictures.page(height, width))
 
 
 def test_ocr_reads_text():
