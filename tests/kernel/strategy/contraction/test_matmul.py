@@ -164,3 +164,16 @@ def test_large_operands_that_vary_are_packed():
     problem = Problem("matmul", [numbers(60, 300), numbers(300, 600)])
     problem.check_native(matmul)
     assert len(problem.lowered(matmul, AVX2).kernel.workspaces) == 2  # packed, and sums between parts
+
+
+def test_the_heads_of_attention_are_read_where_they_lie():
+    heads, w = placeholder("heads", (2, 3, 7, 8), "float32"), placeholder("w", (24, 9), "float32")
+    joined = compute((2, 7, 24), lambda b, s, c: heads[b, c // 8, s, c % 8], name="joined")
+    k = reduce_axis(24)
+    out = compute((2, 7, 9), lambda b, s, j: reduce("sum", joined[b, s, var(k)] * w[var(k), j], k))
+    problem = Problem("matmul", [numbers(2, 3, 7, 8), numbers(2, 3, 8, 9)], constants=[1])
+    problem.inputs, problem.outputs, problem.arrays[1] = [heads, w], [out], numbers(24, 9)
+    left = problem.arrays[0].transpose(0, 2, 1, 3).reshape(2, 7, 24)
+    problem.wanted = [left @ problem.arrays[1]]
+    problem.check(matmul)
+    assert not problem.lowered(matmul, AVX2).kernel.workspaces

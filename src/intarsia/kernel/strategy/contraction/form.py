@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from intarsia.dim import Dim, Symbol, as_dim
 from intarsia.kernel.compute import Stage, fresh
-from intarsia.kernel.expr import Axis, Binary, Buffer, Expr, Index, Load, Reduce, substitute, transform, walk
+from intarsia.kernel.expr import Axis, Binary, Buffer, Expr, Index, IndexLike, Load, Reduce, substitute, transform, walk
 from intarsia.kernel.simplify import Ranges, Simplifier
 from intarsia.kernel.views import Flat
 
@@ -209,19 +209,38 @@ def plain(e: Expr, dtype: str) -> bool:
 def build(anchor: Anchor, a: Expr, b: Expr, column: Axis, axes: Sequence[Axis], inner: Sequence[Axis]) -> Form | None:
     """The form of sum(a * b): axes are classified by what uses them. None if A is not affine in rows and inner axes.
 
-    An A that is not a plain element of an input is put into memory first: its whole buffer, if it is a stage of its own.
+    An A that is not a plain element of an input, at an affine address, is put into memory first: its whole buffer, if
+    it is a stage of its own.
     """
-    prologue: tuple[Buffer, ...] = ()
-    simple = Simplifier(Ranges({x.var: (as_dim(0), x.extent - 1) for x in (*axes, *inner)}))
-    inlined = simple(inline(a))
-    if not plain(inlined, anchor.buffer.dtype):
-        if not plain(a, anchor.buffer.dtype):
-            return None
-        assert isinstance(a, Load)
-        prologue, inlined = (a.buffer,), a
+    inlined = _simplifier([*axes, *inner])(inline(a))
+    if plain(inlined, anchor.buffer.dtype):
+        form = _classified(anchor, inlined, b, column, axes, inner, ())
+        if form is not None:
+            return form
+    if isinstance(a, Load) and a.buffer.producer is not None and plain(a, anchor.buffer.dtype):
+        return _classified(anchor, a, b, column, axes, inner, (a.buffer,))
+    return None
+
+
+def _simplifier(axes: Sequence[Axis]) -> Simplifier:
+    return Simplifier(Ranges({x.var: (as_dim(0), x.extent - 1) for x in axes}))
+
+
+def _classified(
+    anchor: Anchor,
+    a: Expr,
+    b: Expr,
+    column: Axis,
+    axes: Sequence[Axis],
+    inner: Sequence[Axis],
+    prologue: tuple[Buffer, ...],
+) -> Form | None:
+    """See `build`. A load of a reshaped operand divides an axis by a constant: that axis becomes two."""
     flat = Flat()
-    assert isinstance(inlined, Load)
-    left, right = flat.load(inlined), simple(inline(b))
+    assert isinstance(a, Load)
+    axes, inner, env = _split(flat.load(a).indices[0], axes, inner)
+    simple = _simplifier([*axes, *inner])
+    left, right = simple(flat.load(simple(substitute(a, env)))), simple(substitute(inline(b), env))
     of_a, of_b = variables(left), variables(right)
     if column.var in of_a or column.var not in of_b:
         return None
@@ -229,15 +248,37 @@ def build(anchor: Anchor, a: Expr, b: Expr, column: Axis, axes: Sequence[Axis], 
     rows = tuple(x for x in axes if x not in outer)
     outer = tuple(x for x in outer if x.var != column.var)
     inner = tuple(x for x in inner if x.extent != 1)
+    assert isinstance(left, Load)
     place = left.indices[0]
-    assert isinstance(place, Dim)
-    if any(place.coefficient(x.var) is None for x in (*rows, *inner)):
+    if not isinstance(place, Dim) or any(place.coefficient(x.var) is None for x in (*rows, *inner)):
         return None
     results = []
     for out, indices, value in anchor.values:
-        results.append(Result(flat.view(out), address(out, indices), flattened(flat, simple(value))))
-    form = Form(outer, rows, column, inner, left, right, tuple(results), anchor.sums, flat, prologue)
-    return merged(form)
+        at = address(out, [i.subst(env) for i in indices])
+        results.append(Result(flat.view(out), at, flattened(flat, simple(substitute(value, env)))))
+    return merged(Form(outer, rows, column, inner, left, right, tuple(results), anchor.sums, flat, prologue))
+
+
+def _split(
+    place: IndexLike, axes: Sequence[Axis], inner: Sequence[Axis]
+) -> tuple[Sequence[Axis], Sequence[Axis], dict[str, Dim]]:
+    """The axes, with v cut into (v // c, v % c) where `place` divides v by a constant c that divides its extent."""
+    divisors: dict[str, int] = {}
+    for monomial in place.terms if isinstance(place, Dim) else ():
+        for atom, _ in monomial:
+            if atom.kind in ("floordiv", "mod") and atom.args[0].symbol is not None and atom.args[1].is_const:
+                divisors.setdefault(atom.args[0].symbol, atom.args[1].value)
+    env: dict[str, Dim] = {}
+
+    def cut(x: Axis) -> list[Axis]:
+        c = divisors.get(x.var)
+        if c is None or not x.extent.is_const or x.extent.value % c:
+            return [x]
+        high, low = Axis(fresh(x.var), x.extent // c), Axis(fresh(x.var), as_dim(c))
+        env[x.var] = Symbol(high.var) * c + Symbol(low.var)
+        return [high, low]
+
+    return [y for x in axes for y in cut(x)], [y for x in inner for y in cut(x)], env
 
 
 def places(form: Form) -> list[Dim]:
