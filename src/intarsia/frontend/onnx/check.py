@@ -30,7 +30,7 @@ def check(source: Source, known: frozenset[str]) -> None:
     opsets = {o.domain or MAIN_DOMAIN: o.version for o in model.opset_import} or {MAIN_DOMAIN: 1}
     _check_texts(model, source.name)
     _check_names(model.graph, source.name)
-    gaps = _Gaps(source.name, known, {(f.domain or MAIN_DOMAIN, f.name) for f in model.functions})
+    gaps = Gaps(source.name, known, {(f.domain or MAIN_DOMAIN, f.name) for f in model.functions})
     gaps.visit(model.graph.node, opsets)
     for f in model.functions:
         own = {o.domain or MAIN_DOMAIN: o.version for o in f.opset_import} or opsets
@@ -194,7 +194,7 @@ class _Gap:
     nodes: list[str] = field(default_factory=list)
 
 
-class _Gaps:
+class Gaps:
     """Collects operators that cannot be imported."""
 
     def __init__(self, source: str, known: frozenset[str], local: set[tuple[str, str]]):
@@ -232,11 +232,11 @@ class _Gaps:
                 return None  # what a function's caller says is seen when it is inlined
             attributes = {a.name: a for a in proto.attribute}
             return own.limit(Node(proto, version, attributes, Span(self.source, proto.name)))
-        if self._has_body(domain, proto.op_type, version):
+        if self.has_body(domain, proto.op_type, version):
             return None
         return "" if own is None else f"needs {', '.join(n for n in own.needs if n not in self.known)}"
 
-    def _has_body(self, domain: str, op: str, version: int) -> bool:
+    def has_body(self, domain: str, op: str, version: int) -> bool:
         """Whether the standard defines the operator by others that can be imported."""
         key = domain, op, version
         if key not in self._bodies:
