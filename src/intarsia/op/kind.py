@@ -33,10 +33,15 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """kind; rows: for a REDUCTION, whether it reduces trailing axes only (its rows can be worked on one by one)."""
+    """kind, and
+
+    rows:       for a REDUCTION, whether it reduces trailing axes only (its rows can be worked on one by one)
+    keeps_last: for a REMAP, whether the last dimension stays last
+    """
 
     kind: Kind
     rows: bool = False
+    keeps_last: bool = False
 
 
 def behaviour(site: Site) -> Behaviour:
@@ -58,7 +63,8 @@ def behaviour(site: Site) -> Behaviour:
         return Behaviour(Kind.REDUCTION, rows=all(_reduces_trailing(b) for b in reducing))
     if len(stages) != 1:
         return Behaviour(Kind.INJECTIVE)
-    return Behaviour(_injective_kind(outputs[0]))
+    kind = _injective_kind(outputs[0])
+    return Behaviour(kind, keeps_last=kind is Kind.REMAP and _keeps_last(outputs[0]))
 
 
 def placeholders(site: Site) -> list[Buffer | None]:
@@ -112,6 +118,12 @@ def _reduces_trailing(b: Buffer) -> bool:
             if used and last[-len(used) :] != used:
                 return False
     return True
+
+
+def _keeps_last(out: Buffer) -> bool:
+    stage = out.producer
+    assert isinstance(stage, Stage) and isinstance(stage.body, Load)
+    return stage.body.indices[-1] == Symbol(stage.axes[-1])
 
 
 def _injective_kind(out: Buffer) -> Kind:

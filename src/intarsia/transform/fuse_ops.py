@@ -10,6 +10,8 @@ result goes through) while everything in between may join:
                               + reduction                         computed inside it
     reduction over rows       + elementwise, + such reductions    one pass over each row (softmax, norms)
     contraction               + elementwise of the same shape     on the accumulators
+    transpose                 + contraction                       its operand is read in another order
+    contraction               + transpose that keeps the last dimension last
 
 The cost model: never compute an expensive element twice (no growth through a broadcast of one), no group of more than
 `_LARGEST` calls, views stay outside (they are free), and known shape arithmetic takes no part. A call whose result size
@@ -74,9 +76,13 @@ class _Fuser:
                 self.group[id(node)] = _Group(node, b.kind, b.rows, [node])
         for node in order:
             group = self.group.get(id(node))
-            if group is not None and group.out is node and len(group.members) == 1:
+            if group is not None and group.out is node and self._starts(group, node):
                 self._grow(group)
         return self._rebuild()
+
+    def _starts(self, group: _Group, node: Expr) -> bool:
+        """Whether a group is yet to grow: it has one call, or one and the transposes of its operands."""
+        return all(m is node or self.behaviour[id(m)].kind is Kind.REMAP for m in group.members)
 
     # ---- what may fuse ----------------------------------------------------------------------------------------
     def _may_fuse(self, node: Expr) -> bool:
@@ -128,6 +134,9 @@ class _Fuser:
             if target is None:
                 return
             path = self._between(group.out, target)
+            if self._is_operand_order(group, path):
+                self._absorb(group, self.group[id(target)])
+                return
             if not self._may_join(group, path):
                 return
             for node in path:
@@ -155,14 +164,29 @@ class _Fuser:
                         todo.append(user)
         return sorted(found.values(), key=lambda n: self.position[id(n)])  # type: ignore[return-value]
 
+    def _is_operand_order(self, group: _Group, path: list[Call]) -> bool:
+        """Whether the group is one transpose whose only reader is a contraction."""
+        if group.kind is not Kind.REMAP or len(group.members) != 1 or len(path) != 1:
+            return False
+        reader = self.group.get(id(path[0]))
+        fits = self.behaviour[id(path[0])].kind is Kind.CONTRACTION
+        return fits and reader is not None and reader.kind is Kind.CONTRACTION and len(reader.members) < _LARGEST
+
+    def _absorb(self, group: _Group, reader: _Group) -> None:
+        reader.members.extend(group.members)
+        for node in group.members:
+            self.group[id(node)] = reader
+
     def _may_join(self, group: _Group, path: list[Call]) -> bool:
         if len(group.members) + len(path) > _LARGEST:
             return False
-        if any(self.group.get(id(n)) is None or len(self.group[id(n)].members) > 1 for n in path):
+        if any(self.group.get(id(n)) is None or not self._starts(self.group[id(n)], n) for n in path):
             return False  # a view, or taken by another group
         out = self._type(group.out)
         behaviours = [self.behaviour[id(n)] for n in path]
         if group.kind is Kind.CONTRACTION:
+            if len(path) == 1 and behaviours[0].kind is Kind.REMAP:
+                return behaviours[0].keeps_last
             return all(b.kind is Kind.ELEMENTWISE and self._type(n).shape == out.shape for n, b in zip(path, behaviours))
         if group.kind is Kind.REDUCTION:
             for n, b in zip(path, behaviours):
