@@ -1,4 +1,6 @@
-"""Pools with channels last: lanes are channels; the loops are those of depthwise convolution, without weights."""
+"""Pools with channels last: lanes are channels; the loops are those of depthwise convolution, without
+weights.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,13 @@ from intarsia.kernel.compute import fresh
 from intarsia.kernel.expr import Axis
 from intarsia.kernel.library.conv import PoolShape
 from intarsia.kernel.strategy import Lowered
-from intarsia.kernel.strategy.contraction.depthwise import Reach, reaches, window_form, window_lines, window_tile
+from intarsia.kernel.strategy.contraction.depthwise import (
+    Reach,
+    reaches,
+    window_form,
+    window_lines,
+    window_tile,
+)
 from intarsia.kernel.strategy.contraction.form import find_anchor
 from intarsia.kernel.strategy.contraction.matmul import begin
 from intarsia.kernel.strategy.region import Region

@@ -33,7 +33,9 @@ def numbers(*shape: int, dtype: str = "float32") -> np.ndarray:
 
 
 class Problem:
-    """An operator's call on arrays. symbolic: (argument, axis) pairs whose size is a symbol; constants: argument numbers."""
+    """An operator's call on arrays. symbolic: (argument, axis) pairs whose size is a symbol; constants:
+    argument numbers.
+    """
 
     def __init__(
         self,
@@ -102,7 +104,9 @@ class Problem:
         for got, wanted in zip(results, self.wanted, strict=True):
             assert got.shape == wanted.shape and got.dtype == wanted.dtype
             if wanted.dtype.kind == "f":
-                np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4 * max(1.0, float(np.abs(wanted).max(initial=0))))
+                np.testing.assert_allclose(
+                    got, wanted, rtol=1e-4, atol=1e-4 * max(1.0, float(np.abs(wanted).max(initial=0)))
+                )
             else:
                 np.testing.assert_array_equal(got, wanted)
 

@@ -87,7 +87,11 @@ DEPTHWISE = [
     ((1, 5, 6, 8), (8, 1, 3, 3), {"groups": 8}),
     ((2, 5, 6, 19), (19, 1, 3, 3), {"groups": 19, "padding": (1, 1, 1, 1)}),
     ((2, 5, 8, 19), (19, 1, 3, 5), {"groups": 19, "padding": (1, 2, 1, 2), "strides": (2, 2)}),
-    ((2, 5, 8, 4), (4, 1, 3, 5), {"groups": 4, "padding": (1, 2, 1, 2), "strides": (1, 2), "dilation": (2, 1)}),
+    (
+        (2, 5, 8, 4),
+        (4, 1, 3, 5),
+        {"groups": 4, "padding": (1, 2, 1, 2), "strides": (1, 2), "dilation": (2, 1)},
+    ),
     ((1, 1, 1, 4), (4, 1, 3, 5), {"groups": 4, "padding": (1, 2, 1, 2)}),
 ]
 
@@ -112,4 +116,6 @@ def test_machine_code(symbolic):
 def test_machine_code_of_pointwise_grouped_and_strided_ones():
     problem((1, 14, 14, 24), (40, 24, 1, 1)).check_native(conv)
     problem((1, 14, 14, 24), (24, 6, 3, 3), groups=4, padding=(1, 1, 1, 1)).check_native(conv)
-    problem((2, 15, 16, 40), (40, 1, 5, 5), groups=40, padding=(2, 2, 2, 2), strides=(2, 2)).check_native(depthwise)
+    problem((2, 15, 16, 40), (40, 1, 5, 5), groups=40, padding=(2, 2, 2, 2), strides=(2, 2)).check_native(
+        depthwise
+    )

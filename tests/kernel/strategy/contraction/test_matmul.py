@@ -7,7 +7,18 @@ from intarsia.kernel.strategy.contraction import matmul
 from intarsia.kernel.strategy.region import region_of
 from tests.kernel.strategy.contraction.problems import AVX2, AVX512, SSE2, Problem, numbers, relu
 
-SHAPES = [(0, 4, 3), (1, 7, 1), (5, 8, 3), (6, 15, 4), (7, 16, 5), (13, 17, 9), (2, 33, 10), (3, 8, 0), (1, 1, 6), (30, 1, 2)]
+SHAPES = [
+    (0, 4, 3),
+    (1, 7, 1),
+    (5, 8, 3),
+    (6, 15, 4),
+    (7, 16, 5),
+    (13, 17, 9),
+    (2, 33, 10),
+    (3, 8, 0),
+    (1, 1, 6),
+    (30, 1, 2),
+]
 
 
 @pytest.mark.parametrize("m, n, k", SHAPES)
@@ -38,7 +49,10 @@ def test_transposed_operands(ta, tb):
     Problem("matmul", [a, b], constants=[1], transpose_a=ta, transpose_b=tb).check(matmul)
 
 
-@pytest.mark.parametrize("a, b", [((2, 3, 4, 5), (2, 3, 5, 6)), ((2, 1, 4, 5), (3, 5, 6)), ((4, 5), (2, 5, 6)), ((3, 2, 5), (5, 6))])
+@pytest.mark.parametrize(
+    "a, b",
+    [((2, 3, 4, 5), (2, 3, 5, 6)), ((2, 1, 4, 5), (3, 5, 6)), ((4, 5), (2, 5, 6)), ((3, 2, 5), (5, 6))],
+)
 @pytest.mark.parametrize("tb", [False, True])
 def test_batches(a, b, tb):
     right = numbers(*b)
@@ -68,7 +82,9 @@ def test_bias_residual_and_activation_are_applied_to_the_sums():
     problem = Problem("matmul", [numbers(2, 7, 5), numbers(5, 17)], {(0, 1): "s"}, [1])
     bias, rest = numbers(17), numbers(2, 7, 17)
     b, r = problem.with_input(bias), problem.with_input(rest, problem.out.shape)
-    problem.then(lambda x, i, j, n: relu(x + b[n]) + r[i, j, n], lambda y: np.maximum(y + bias, 0) + rest).check(matmul)
+    problem.then(
+        lambda x, i, j, n: relu(x + b[n]) + r[i, j, n], lambda y: np.maximum(y + bias, 0) + rest
+    ).check(matmul)
 
 
 def test_costly_epilogues_run_over_the_stored_tile():
@@ -126,7 +142,9 @@ def test_machine_code(m, k, n):
     for symbolic in ({}, {(0, 0): "m"}):
         problem = Problem("matmul", [numbers(m, k), numbers(k, n)], symbolic, [1])
         b = problem.with_input(bias)
-        problem.then(lambda x, i, j, b=b: relu(x + b[j]), lambda y: np.maximum(y + bias, 0)).check_native(matmul)
+        problem.then(lambda x, i, j, b=b: relu(x + b[j]), lambda y: np.maximum(y + bias, 0)).check_native(
+            matmul
+        )
 
 
 @pytest.mark.parametrize("tb", [False, True])

@@ -20,7 +20,9 @@ def test_pools(name, shape, attrs, symbolic):
 
 
 def test_one_dimension():
-    Problem("nn.max_pool", [numbers(2, 9, 4)], layout="NHWC", kernel=(3,), strides=(2,), padding=(1, 1)).check(pool)
+    Problem(
+        "nn.max_pool", [numbers(2, 9, 4)], layout="NHWC", kernel=(3,), strides=(2,), padding=(1, 1)
+    ).check(pool)
 
 
 def test_channels_first_is_left_to_others():

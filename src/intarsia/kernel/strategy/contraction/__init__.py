@@ -1,4 +1,4 @@
-"""Contractions: matrix products, convolutions and their kin as register-tiled kernels with fused epilogues."""
+"""Contractions: matrix products, convolutions and their kin as register tiles with fused epilogues."""
 
 from intarsia.kernel.strategy.contraction.conv import conv
 from intarsia.kernel.strategy.contraction.depthwise import depthwise

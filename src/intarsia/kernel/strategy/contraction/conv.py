@@ -1,7 +1,9 @@
-"""Convolution with channels last, as the contraction of form.py: rows are places of the image, and one run of the
-contracted loops goes over the window's rows, then over (window column, channel), which lie in one piece in memory.
+"""Convolution with channels last, as the contraction of form.py: rows are places of the image, and one run of
+the contracted loops goes over the window's rows, then over (window column, channel), which lie in one piece
+in memory.
 
-Padding is written out: the image is copied into a workspace with a border of zeros, so that no tile meets an edge.
+Padding is written out: the image is copied into a workspace with a border of zeros, so that no tile meets an
+edge.
 """
 
 from __future__ import annotations
@@ -12,12 +14,20 @@ from intarsia.dim import Dim, Symbol, as_dim
 from intarsia.kernel.compute import fresh
 from intarsia.kernel.expr import Axis, Binary, Buffer, Expr, Index, identity_of, substitute
 from intarsia.kernel.library.conv import ConvShape
+from intarsia.kernel.stmt import If, Stmt, block, loop, store
 from intarsia.kernel.strategy import Lowered
 from intarsia.kernel.strategy.contraction.fill import vectorised
-from intarsia.kernel.strategy.contraction.form import Anchor, Form, address, build, find_anchor, flattened, inline
+from intarsia.kernel.strategy.contraction.form import (
+    Anchor,
+    Form,
+    address,
+    build,
+    find_anchor,
+    flattened,
+    inline,
+)
 from intarsia.kernel.strategy.contraction.matmul import plan
 from intarsia.kernel.strategy.contraction.pack import parallel
-from intarsia.kernel.stmt import If, Stmt, block, loop, store
 from intarsia.kernel.strategy.region import Region
 from intarsia.kernel.target import ITEMSIZE, Target
 from intarsia.kernel.views import Flat
@@ -41,7 +51,7 @@ def conv(region: Region, target: Target) -> Lowered | None:
 
 
 def conv_form(anchor: Anchor, shape: ConvShape, data: Buffer) -> Form | None:
-    """The contraction over `data`, which holds the padding; the output channels of a group are the columns."""
+    """Contraction over `data`, which holds the padding; its columns are the output channels of a group."""
     weight, groups = shape.weight, shape.groups
     if weight.dtype != anchor.buffer.dtype or data.dtype != anchor.buffer.dtype:
         return None
@@ -98,7 +108,9 @@ def fill_padded(
         if data.producer is None:
             source = address(data, (lines[0], *before, as_dim(0), as_dim(0)))
             return vectorised(
-                width * channels, lanes, lambda i: store(to, (start + begin * channels + i,), flat.view(data)[source + i])
+                width * channels,
+                lanes,
+                lambda i: store(to, (start + begin * channels + i,), flat.view(data)[source + i]),
             )
         w = Axis(fresh("w"), width)
 

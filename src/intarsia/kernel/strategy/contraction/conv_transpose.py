@@ -18,7 +18,7 @@ from intarsia.kernel.target import Target
 
 
 def conv_transpose(region: Region, target: Target) -> Lowered | None:
-    """The kernel of a channels-last transposed convolution without overlap or padding and of what follows it."""
+    """The kernel of a channels-last transposed convolution without overlap or padding, and what follows."""
     found = [
         b
         for b in producers(region.outputs)
@@ -37,7 +37,7 @@ def conv_transpose(region: Region, target: Target) -> Lowered | None:
 
 
 def _is_tiling(shape: ConvTransposeShape, result: Buffer) -> bool:
-    """Whether the result is made of one block of kernel size for every place of the data, and nothing else."""
+    """Whether the result is one block of kernel size for every place of the data, and nothing else."""
     sizes, places = result.shape[1:-1], shape.data.shape[1:-1]
     return (
         shape.layout == "NHWC"
@@ -51,7 +51,7 @@ def _is_tiling(shape: ConvTransposeShape, result: Buffer) -> bool:
 
 
 def _anchor(shape: ConvTransposeShape, gathered: Buffer, region: Region) -> Anchor | None:
-    """The sum over places of the data and of the kernel, with the region's outputs at the places it goes to."""
+    """The sum over places of data and kernel, with the region's outputs at the places it goes to."""
     x, w, stage = shape.data, shape.weight, gathered.producer
     assert isinstance(stage, Stage)
 

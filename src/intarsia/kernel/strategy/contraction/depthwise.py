@@ -1,7 +1,9 @@
-"""Depthwise convolution with channels last: lanes are channels, rows are output places, the window is the contracted loop.
+"""Depthwise convolution with channels last: lanes are channels, rows are output places, the window is the
+contracted loop.
 
-There is too little arithmetic to pay for a padded copy of the image, so borders are met where they are: outer window
-axes run only over what lies inside, and along a line the few places whose window sticks out are computed one by one.
+There is too little arithmetic to pay for a padded copy of the image, so borders are met where they are: outer
+window axes run only over what lies inside, and along a line the few places whose window sticks out are
+computed one by one.
 """
 
 from __future__ import annotations
@@ -13,21 +15,32 @@ from intarsia.dim import Dim, Symbol, as_dim, ceildiv, dmax, dmin
 from intarsia.kernel.compute import fresh
 from intarsia.kernel.expr import Axis, Load
 from intarsia.kernel.library.conv import ConvShape, PoolShape
+from intarsia.kernel.stmt import Stmt, block, loop
 from intarsia.kernel.strategy import Lowered
-from intarsia.kernel.strategy.contraction.form import Anchor, Form, Result, address, find_anchor, flattened, inline, plain
+from intarsia.kernel.strategy.contraction.form import (
+    Anchor,
+    Form,
+    Result,
+    address,
+    find_anchor,
+    flattened,
+    inline,
+    plain,
+)
 from intarsia.kernel.strategy.contraction.matmul import Plan, begin, packed_here, packed_weight
 from intarsia.kernel.strategy.contraction.nest import Part, Tiles, lets
 from intarsia.kernel.strategy.contraction.pack import Source, parallel
 from intarsia.kernel.strategy.contraction.tile import TileShape, tile_shape
-from intarsia.kernel.stmt import Stmt, block, loop
 from intarsia.kernel.strategy.region import Region
-from intarsia.kernel.views import Flat
 from intarsia.kernel.target import Target
+from intarsia.kernel.views import Flat
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Along one spatial dimension: output place p reads input p · stride - before + k · dilation for k below `kernel`."""
+    """Along one spatial dimension: output place p reads input p · stride - before + k · dilation for k below
+    `kernel`.
+    """
 
     size: Dim
     kernel: Dim
@@ -40,7 +53,9 @@ class Reach:
         """(first, count) of the window elements that lie inside the input at place p."""
         start = p * self.stride - self.before
         first = as_dim(0) if self.before == 0 else dmax(0, ceildiv(-start, self.dilation))
-        last = self.kernel if self.after == 0 else dmin(self.kernel, ceildiv(self.size - start, self.dilation))
+        last = (
+            self.kernel if self.after == 0 else dmin(self.kernel, ceildiv(self.size - start, self.dilation))
+        )
         return first, last - first if first == 0 and self.after == 0 else dmax(last - first, 0)
 
     def interior(self, places: Dim) -> tuple[Dim, Dim]:
@@ -70,7 +85,7 @@ def depthwise(region: Region, target: Target) -> Lowered | None:
 
 
 def window_form(anchor: Anchor, shape: ConvShape | PoolShape, taps: Sequence[Axis]) -> Form | None:
-    """Windows over channels-last data, each channel by itself: rows are batch and places, `inner` the window."""
+    """Windows over channels-last data, each channel by itself: rows are places, `inner` the window."""
     names = anchor.stage.axes
     places = [as_dim(0) if d == 1 else Symbol(v) for v, d in zip(names, anchor.buffer.shape)]
     spatial = [
@@ -94,7 +109,20 @@ def window_form(anchor: Anchor, shape: ConvShape | PoolShape, taps: Sequence[Axi
     results = tuple(Result(flat.view(o), address(o, i), flattened(flat, v)) for o, i, v in anchor.values)
     if column.extent != 1 and any(p.coefficient(column.var) != 1 for p in (at, *(r.place for r in results))):
         return None
-    return Form((), rows, column, tuple(taps), a, None, results, anchor.sums, flat, prologue, anchor.reduce.op, tuple(taps))
+    return Form(
+        (),
+        rows,
+        column,
+        tuple(taps),
+        a,
+        None,
+        results,
+        anchor.sums,
+        flat,
+        prologue,
+        anchor.reduce.op,
+        tuple(taps),
+    )
 
 
 def reaches(shape: ConvShape | PoolShape) -> list[Reach]:
@@ -117,7 +145,9 @@ def _plan(form: Form, reaches: Sequence[Reach], region: Region, target: Target) 
 
 
 def window_tile(target: Target, form: Form) -> TileShape:
-    """Four places by two vectors (or three): every element of A is used once, so that more rows would only be more code."""
+    """Four places by two vectors (or three): every element of A is used once, so that more rows would only be
+    more code.
+    """
     shape = tile_shape(target, form.dtype, form.column.extent)
     return TileShape(min(4, shape.rows), shape.width)
 

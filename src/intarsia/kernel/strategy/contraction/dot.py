@@ -1,14 +1,25 @@
-"""Few rows against an operand whose contracted axis is contiguous: inner products, with lanes along that axis.
+"""Few rows against an operand whose contracted axis is contiguous: inner products, with lanes along that
+axis.
 
-Packing B would cost more than the product itself (one token's query against all keys). A handful of columns share each
-vector of A; their partial sums are added up across lanes at the end.
+Packing B would cost more than the product itself (one token's query against all keys). A handful of columns
+share each vector of A; their partial sums are added up across lanes at the end.
 """
 
 from __future__ import annotations
 
 from intarsia.dim import Dim, Symbol, as_dim, ceildiv, product
 from intarsia.kernel.compute import fresh
-from intarsia.kernel.expr import Axis, Buffer, Expr, Index, LaneReduce, Load, identity_of, substitute, transform
+from intarsia.kernel.expr import (
+    Axis,
+    Buffer,
+    Expr,
+    Index,
+    LaneReduce,
+    Load,
+    identity_of,
+    substitute,
+    transform,
+)
 from intarsia.kernel.stmt import Allocate, Bind, For, If, Stmt, block, loop, store
 from intarsia.kernel.strategy.contraction.form import Form, address
 from intarsia.kernel.strategy.contraction.pack import parallel
@@ -20,7 +31,12 @@ COLUMNS = 4
 
 def dottable(form: Form) -> bool:
     """Whether both operands are contiguous along the one contracted axis."""
-    if len(form.inner) != 1 or len(form.parts) != 1 or not isinstance(form.b, Load) or form.b.dtype != form.dtype:
+    if (
+        len(form.inner) != 1
+        or len(form.parts) != 1
+        or not isinstance(form.b, Load)
+        or form.b.dtype != form.dtype
+    ):
         return False
     k, place = form.inner[0].var, form.a.indices[0]
     if not all(isinstance(i, Dim) for i in form.b.indices) or "float" not in form.dtype or form.op != "sum":

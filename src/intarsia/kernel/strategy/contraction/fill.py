@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from intarsia.dim import Dim, Symbol, as_dim, ceildiv
+from intarsia.dim import Dim, Symbol, as_dim
 from intarsia.kernel.compute import Stage, fresh
 from intarsia.kernel.expr import Axis, Buffer, Index, substitute
 from intarsia.kernel.stmt import For, If, Stmt, block, loop, store
 from intarsia.kernel.strategy.contraction.form import address, flattened, inline
 from intarsia.kernel.strategy.contraction.pack import parallel
-from intarsia.kernel.views import Flat
 from intarsia.kernel.target import ITEMSIZE, Target
+from intarsia.kernel.views import Flat
 
 
 def vectorised(extent: Dim, lanes: int, body: Callable[[Dim], Stmt]) -> Stmt:
-    """body(i) for i in 0 … extent, `lanes` at a time; the ragged end is a vector loop with fewer active lanes."""
+    """body(i) for i in 0 … extent, `lanes` at a time; the ragged end is a vector loop with fewer active
+    lanes.
+    """
     if extent.is_const and extent.value <= lanes:
         j = fresh("j")
         return For(j, extent, body(Symbol(j)), "vector")

@@ -2,9 +2,9 @@
 
     for outer …: for rows …: for column:  sum over inner … of A(outer, rows, inner) * B(outer, column, inner)
 
-A matrix product, a batch of them and a convolution (rows: places of the image, inner: window and channels) differ only
-in the addresses of A. Buffers are seen as one-dimensional and indices as dense addresses, so that two axes that lie
-behind one another in memory become one (`merged`).
+A matrix product, a batch of them and a convolution (rows: places of the image, inner: window and channels)
+differ only in the addresses of A. Buffers are seen as one-dimensional and indices as dense addresses, so that
+two axes that lie behind one another in memory become one (`merged`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,19 @@ from dataclasses import dataclass, field, replace
 
 from intarsia.dim import Dim, Symbol, as_dim
 from intarsia.kernel.compute import Stage, fresh
-from intarsia.kernel.expr import Axis, Binary, Buffer, Expr, Index, IndexLike, Load, Reduce, substitute, transform, walk
+from intarsia.kernel.expr import (
+    Axis,
+    Binary,
+    Buffer,
+    Expr,
+    Index,
+    IndexLike,
+    Load,
+    Reduce,
+    substitute,
+    transform,
+    walk,
+)
 from intarsia.kernel.simplify import Ranges, Simplifier
 from intarsia.kernel.views import Flat
 
@@ -34,7 +46,7 @@ def address(buffer: Buffer, indices: Sequence) -> Dim:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Result:
-    """buffer[place] = value, where `value` holds a load of the form's `sums` (no index) in place of the sum."""
+    """buffer[place] = value, where `value` loads the form's `sums` (no index) in place of the sum."""
 
     buffer: Buffer
     place: Dim
@@ -124,7 +136,9 @@ def reductions(outputs: Iterable[Buffer]) -> list[Buffer] | None:
 
 
 def find_anchor(outputs: Sequence[Buffer], op: str = "sum") -> Anchor | None:
-    """The region's only reduction, if it is an `op` and all outputs are elementwise over it (axes may be permuted)."""
+    """The region's only reduction, if it is an `op` and all outputs are elementwise over it (axes may be
+    permuted).
+    """
     found = reductions(outputs)
     if not found or len(found) != 1:
         return None
@@ -145,7 +159,9 @@ def find_anchor(outputs: Sequence[Buffer], op: str = "sum") -> Anchor | None:
 
 
 def over_sum(anchor: Anchor, out: Buffer) -> tuple[Buffer, tuple[Dim, ...], Expr] | None:
-    """The output's indices and value in terms of the anchor's axes; None if it is not elementwise over the sum."""
+    """The output's indices and value in terms of the anchor's axes; None if it is not elementwise over the
+    sum.
+    """
     places = tuple(as_dim(0) if d == 1 else Symbol(v) for v, d in zip(anchor.stage.axes, anchor.buffer.shape))
     if out is anchor.buffer:
         return out, places, Load(anchor.sums, ())
@@ -206,11 +222,14 @@ def plain(e: Expr, dtype: str) -> bool:
     return isinstance(e, Load) and e.dtype == dtype and all(isinstance(i, Dim) for i in e.indices)
 
 
-def build(anchor: Anchor, a: Expr, b: Expr, column: Axis, axes: Sequence[Axis], inner: Sequence[Axis]) -> Form | None:
-    """The form of sum(a * b): axes are classified by what uses them. None if A is not affine in rows and inner axes.
+def build(
+    anchor: Anchor, a: Expr, b: Expr, column: Axis, axes: Sequence[Axis], inner: Sequence[Axis]
+) -> Form | None:
+    """The form of sum(a * b): axes are classified by what uses them. None if A is not affine in rows and
+    inner axes.
 
-    An A that is not a plain element of an input, at an affine address, is put into memory first: its whole buffer, if
-    it is a stage of its own.
+    An A that is not a plain element of an input, at an affine address, is put into memory first: its whole
+    buffer, if it is a stage of its own.
     """
     inlined = _simplifier([*axes, *inner])(inline(a))
     if plain(inlined, anchor.buffer.dtype):
@@ -240,7 +259,9 @@ def _classified(
     assert isinstance(a, Load)
     axes, inner, env = _split(flat.load(a).indices[0], axes, inner)
     simple = _simplifier([*axes, *inner])
-    left, right = simple(flat.load(simple(substitute(a, env)))), simple(substitute(inline(b), env))
+    moved = simple(substitute(a, env))
+    assert isinstance(moved, Load)
+    left, right = simple(flat.load(moved)), simple(substitute(inline(b), env))
     of_a, of_b = variables(left), variables(right)
     if column.var in of_a or column.var not in of_b:
         return None
@@ -262,7 +283,9 @@ def _classified(
 def _split(
     place: IndexLike, axes: Sequence[Axis], inner: Sequence[Axis]
 ) -> tuple[Sequence[Axis], Sequence[Axis], dict[str, Dim]]:
-    """The axes, with v cut into (v // c, v % c) where `place` divides v by a constant c that divides its extent."""
+    """The axes, with v cut into (v // c, v % c) where `place` divides v by a constant c that divides its
+    extent.
+    """
     divisors: dict[str, int] = {}
     for monomial in place.terms if isinstance(place, Dim) else ():
         for atom, _ in monomial:
@@ -301,7 +324,9 @@ def adjacent(addresses: Iterable[Dim], first: Axis, second: Axis) -> bool:
 def merged(form: Form) -> Form:
     """Neighbouring rows, and neighbouring inner axes, become one axis where memory allows it."""
     addresses = places(form)
-    counted = {s for r in form.results for n in walk(r.value) if isinstance(n, Index) for s in n.dim.symbols()}
+    counted = {
+        s for r in form.results for n in walk(r.value) if isinstance(n, Index) for s in n.dim.symbols()
+    }
     rows = list(form.rows)
     env: dict[str, Dim] = {}
     i = 0
@@ -329,7 +354,7 @@ def _merge_inner(form: Form) -> Form:
     place = form.a.indices[0]
     assert isinstance(place, Dim)
 
-    def stride(x: Axis) -> tuple[int, int]:
+    def stride(x: Axis, place: Dim = place) -> tuple[int, int]:
         c = place.coefficient(x.var)
         assert c is not None
         return (0, -c.value) if c.is_const else (-1, 0)

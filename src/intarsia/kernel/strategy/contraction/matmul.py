@@ -18,7 +18,6 @@ from intarsia.kernel.strategy.region import Region
 from intarsia.kernel.strategy.staged import symbols_of
 from intarsia.kernel.target import ITEMSIZE, Target
 
-
 PACKED_ROWS = 48  # rows from which on a large B that varies is worth packing
 
 
@@ -43,7 +42,9 @@ class Plan:
         packs = {i: self.packs[b][1] for i, b in enumerate(region.inputs) if b in self.packs}
         body = block(*self.stmts)
         symbols = symbols_of(body, (*inputs, *outputs, *self.workspaces))
-        return Lowered(Kernel(region.name, inputs, outputs, tuple(self.workspaces), symbols, body, self.flops()), packs)
+        return Lowered(
+            Kernel(region.name, inputs, outputs, tuple(self.workspaces), symbols, body, self.flops()), packs
+        )
 
     def flops(self) -> Dim:
         form = self.form
@@ -52,7 +53,7 @@ class Plan:
 
 
 def matmul(region: Region, target: Target) -> Lowered | None:
-    """The kernel for a region whose only reduction is a sum of products like a matrix product's; else None."""
+    """The kernel for a region whose only reduction is like a matrix product's; else None."""
     anchor = find_anchor(region.outputs)
     form = matmul_form(anchor) if anchor else None
     return plan(form, region, target).lowered(region) if form else None
@@ -96,7 +97,9 @@ def begin(form: Form, target: Target) -> Plan:
 
 
 def plan(form: Form, region: Region, target: Target) -> Plan:
-    """How A and B get where the tiles want them, then the tiles; inner products instead where there are few rows."""
+    """How A and B get where the tiles want them, then the tiles; inner products instead where there are few
+    rows.
+    """
     result = begin(form, target)
     shape = tile_shape(target, form.dtype, form.column.extent)
     src = packed_weight(result, region, shape.width)

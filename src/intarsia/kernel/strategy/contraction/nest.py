@@ -1,29 +1,51 @@
 """The loops around register tiles: who computes which rows and panels, in which order.
 
     parallel chunk = (outer indices, block of rows, group of panels):
-        for part of the contracted loop: for panel in group: for line in block: for tile in line: register tile
+        for part of the contracted loop: for panel in group: for line in block: for tile in line: register
+        tile
 
-A line is one run of the last row axis; its rows are cut into ceil(M / rows) tiles of nearly equal size ("balanced"), so
-that no tile is much smaller than the others whatever M is; one register tile per row count stands ready. A block of rows
-is small enough for its part of A to stay in the second-level cache while all panels of the group pass over it. A long
-contracted loop is cut into parts; between them the sums wait in a workspace.
+A line is one run of the last row axis; its rows are cut into ceil(M / rows) tiles of nearly equal size
+("balanced"), so that no tile is much smaller than the others whatever M is; one register tile per row count
+stands ready. A block of rows is small enough for its part of A to stay in the second-level cache while all
+panels of the group pass over it. A long contracted loop is cut into parts; between them the sums wait in a
+workspace.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from intarsia.dim import Dim, Symbol, as_dim, ceildiv, dmax, dmin, product
 from intarsia.kernel.compute import fresh
 from intarsia.kernel.expr import Axis, Binary, Buffer, Expr, Index, Load, Unary, substitute, transform, walk
-from intarsia.kernel.stmt import Allocate, Bind, For, If, Stmt, block, loop, store
+from intarsia.kernel.stmt import Allocate, Bind, If, Stmt, block, loop, store
 from intarsia.kernel.strategy.contraction.form import Form
 from intarsia.kernel.strategy.contraction.pack import Source, parallel
 from intarsia.kernel.strategy.contraction.tile import UNROLL, TileShape, each_row, register_tile, vector
 from intarsia.kernel.target import ITEMSIZE, Target
 
-COSTLY = frozenset("exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf sigmoid".split())
+COSTLY = frozenset(
+    [
+        "exp",
+        "log",
+        "sin",
+        "cos",
+        "tan",
+        "asin",
+        "acos",
+        "atan",
+        "sinh",
+        "cosh",
+        "tanh",
+        "asinh",
+        "acosh",
+        "atanh",
+        "erf",
+        "sigmoid",
+    ]
+)
 SMALL_CHUNK = 32 << 10  # bytes of B below which a chunk takes several panels
 
 
@@ -50,7 +72,9 @@ def lets(hint: str, values: Sequence[Dim], body: Callable[[list[Dim]], Stmt]) ->
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """A part of the contracted loop: (first, count) of each inner axis; is it the first part, the last (None: always)?"""
+    """A part of the contracted loop: (first, count) of each inner axis; is it the first part, the last (None:
+    always)?
+    """
 
     window: tuple[tuple[Dim, Dim], ...]
     begin: Expr | None = None
@@ -81,9 +105,11 @@ class Tiles:
     def costly(self) -> bool:
         """Whether the results are too much code to be repeated for every vector of every tile."""
         nodes = [n for r in self.form.results for n in walk(r.value)]
-        return any(isinstance(n, Unary) and n.op in COSTLY or isinstance(n, Binary) and n.op == "pow" for n in nodes)
+        return any(
+            isinstance(n, Unary) and n.op in COSTLY or isinstance(n, Binary) and n.op == "pow" for n in nodes
+        )
 
-    # ---- panels -----------------------------------------------------------------------------------------------
+    # ---- panels ------------------------------------------------------------------------------------------
     def panel(self, panel: Dim, emit: Callable[[Dim, int, Dim | None], Stmt]) -> Stmt:
         """emit(start of the panel in B, columns, active columns) for a whole panel, or for a ragged last one.
 
@@ -117,18 +143,29 @@ class Tiles:
             return If(Index(active) >= width, rows(width, None), rows(columns.value % width, None))
         return If(Index(active) >= width, rows(width, None), rows(width, active))
 
-    # ---- rows -------------------------------------------------------------------------------------------------
+    # ---- rows --------------------------------------------------------------------------------------------
     def rows(
-        self, extent: Dim, first: Dim, count: Dim, place: Callable[[int, Dim], Stmt], after: Callable[[Dim, Dim], Stmt] | None
+        self,
+        extent: Dim,
+        first: Dim,
+        count: Dim,
+        place: Callable[[int, Dim], Stmt],
+        after: Callable[[Dim, Dim], Stmt] | None,
     ) -> Stmt:
-        """place(rows, at), then after(rows, at), for tiles first … first+count of those that share `extent` rows evenly."""
+        """place(rows, at), then after(rows, at), for tiles first … first+count of those that share `extent`
+        rows evenly.
+        """
         if extent == 0:
             return block()
         most = self.shape.rows
         tiles = dmax(ceildiv(extent, most), 1)
 
         def both(rows: int, at: Dim) -> Stmt:
-            return let("m", at, lambda m: place(rows, m) if after is None else block(place(rows, m), after(as_dim(rows), m)))
+            return let(
+                "m",
+                at,
+                lambda m: place(rows, m) if after is None else block(place(rows, m), after(as_dim(rows), m)),
+            )
 
         def tile(t: Dim, base: Dim, extra: Dim) -> Stmt:
             if base.is_const and extra.is_const:
@@ -145,13 +182,15 @@ class Tiles:
                     body = If(Index(rows).equals(n), place(n, m), body)
                 return body if after is None else block(body, after(rows, m))
 
-            return Bind(rows.symbol, base + dmax(dmin(extra - t, 1), 0), let("m", t * base + dmin(t, extra), switch))
+            return Bind(
+                rows.symbol, base + dmax(dmin(extra - t, 1), 0), let("m", t * base + dmin(t, extra), switch)
+            )
 
         t = fresh("t")
         sizes = [extent // tiles, extent % tiles]
         return lets("share", sizes, lambda s: loop(t, count, tile(first + Symbol(t), *s)))
 
-    # ---- one tile ---------------------------------------------------------------------------------------------
+    # ---- one tile ----------------------------------------------------------------------------------------
     def line(self, panel: Dim, part: Part, first: Dim, count: Dim) -> Stmt:
         """Tiles first … first+count of one line, for one panel."""
         column = panel * self.shape.width
@@ -173,7 +212,7 @@ class Tiles:
     def deferred(
         self, column: Dim, width: int, active: Dim | None, start: Dim, part: Part, first: Dim, count: Dim
     ) -> Stmt:
-        """Tiles whose sums go to memory first; the results are made of them in a loop over the tile's rows."""
+        """Tiles whose sums go to memory first; a loop over a tile's rows makes the results of them."""
         held = self.held
         small = Buffer("tile", (as_dim(self.shape.rows), as_dim(width)), self.form.dtype, "stack")
 
@@ -190,7 +229,9 @@ class Tiles:
         def results(rows: Dim, m: Dim) -> Stmt:
             def some(count: int, active: Dim | None) -> Stmt:
                 i = fresh("i")
-                row = vector(count, lambda j: self.results(m + Symbol(i), column + j, at(m, Symbol(i), j)), active)
+                row = vector(
+                    count, lambda j: self.results(m + Symbol(i), column + j, at(m, Symbol(i), j)), active
+                )
                 return loop(i, rows, row)
 
             body = self.lanes_of(width, active, some)
@@ -204,7 +245,9 @@ class Tiles:
         return Allocate(small, body) if held is None else body
 
     def held_place(self, m: Dim, column: Dim) -> Dim:
-        """Where the sum of a row and a column waits: a dense array in the order of the loops, whole panels wide."""
+        """Where the sum of a row and a column waits: a dense array in the order of the loops, whole panels
+        wide.
+        """
         form, total = self.form, as_dim(0)
         for x in (*form.outer, *form.rows):
             total = total * x.extent + (m if x is self.row else Symbol(x.var))
@@ -216,7 +259,8 @@ class Tiles:
         def finish(m: Dim, sums: Callable[[Dim, Dim], Expr], rows: int) -> Stmt:
             def some(count: int, active: Dim | None) -> Stmt:
                 return each_row(
-                    rows, lambda i: vector(count, lambda j: self.results(m + i, column + j, sums(i, j)), active)
+                    rows,
+                    lambda i: vector(count, lambda j: self.results(m + i, column + j, sums(i, j)), active),
                 )
 
             return self.lanes_of(width, active, some)
@@ -230,7 +274,9 @@ class Tiles:
 
         def value(e: Expr) -> Expr:
             sums = form.sums
-            return transform(substitute(e, env), lambda n: total if isinstance(n, Load) and n.buffer is sums else None)
+            return transform(
+                substitute(e, env), lambda n: total if isinstance(n, Load) and n.buffer is sums else None
+            )
 
         return block(*(store(r.buffer, (r.place.subst(env),), value(r.value)) for r in form.results))
 
@@ -245,7 +291,8 @@ class Tiles:
         finish: Callable[[Dim, Callable[[Dim, Dim], Expr], int], Stmt],
         begin: Callable[[Dim, Dim], Expr] | None = None,
     ) -> Stmt:
-        """One register tile: rows m … m+rows of the line, columns from `column`, of which B's panel begins at `start`.
+        """One register tile: rows m … m+rows of the line, columns from `column`, of which B's panel begins at
+        `start`.
 
         begin: (row, lane) -> the sum so far, where `part.begin` does not hold
         """
@@ -255,8 +302,8 @@ class Tiles:
         place = form.a.indices[0]
         assert isinstance(place, Dim)
         row_stride, lane_stride = place.coefficient(row.var), place.coefficient(form.column.var)
-        strides = [place.coefficient(x.var) for x in form.inner]
-        assert row_stride is not None and lane_stride is not None and all(s is not None for s in strides)
+        strides = [s for x in form.inner if (s := place.coefficient(x.var)) is not None]
+        assert row_stride is not None and lane_stride is not None and len(strides) == len(form.inner)
         origin = place.subst({**firsts, row.var: m, form.column.var: column})
         if src is not None:
             start = start + sum((first * s for (first, _), s in zip(part.window, src.strides)), as_dim(0))
@@ -265,7 +312,9 @@ class Tiles:
             b_base, a_base = bases
 
             def a(i: Dim, k: Sequence[Dim], lane: Dim) -> Expr:
-                return form.a.buffer[sum((x * s for x, s in zip(k, strides)), a_base + row_stride * i + lane * lane_stride)]
+                return form.a.buffer[
+                    sum((x * s for x, s in zip(k, strides)), a_base + row_stride * i + lane * lane_stride)
+                ]
 
             return register_tile(
                 rows,
@@ -274,7 +323,7 @@ class Tiles:
                 self.target,
                 inner,
                 a,
-                None if src is None else lambda k, j: src.element(b_base, k, j),
+                None if src is None else partial(src.element, b_base),
                 lambda sums: finish(m, sums, rows),
                 form.op,
                 None if begin is None or part.begin is None else (begin, part.begin),
@@ -283,7 +332,7 @@ class Tiles:
         return lets("at", [start, origin], with_bases)
 
 
-# ---- the loops around tiles -------------------------------------------------------------------------------------
+# ---- the loops around tiles ------------------------------------------------------------------------------
 def nest(form: Form, src: Source, shape: TileShape, target: Target) -> tuple[Stmt, list[Buffer]]:
     """All loops of the contraction, and the workspaces they need."""
     if any(x.extent == 0 for x in (*form.outer, *form.rows, form.column)):
@@ -314,7 +363,9 @@ def nest(form: Form, src: Source, shape: TileShape, target: Target) -> tuple[Stm
     def chunk(block_index: Dim, group_index: Dim) -> Stmt:
         begin, end = units * block_index // row_blocks, units * (block_index + 1) // row_blocks
         first = group_index * group
-        in_group = as_dim(group) if panels.is_const and panels.value % group == 0 else dmin(group, panels - first)
+        in_group = (
+            as_dim(group) if panels.is_const and panels.value % group == 0 else dmin(group, panels - first)
+        )
 
         def work_on(bounds: list[Dim]) -> Stmt:
             first_unit, unit_count, first_panel, panel_count = bounds
@@ -353,7 +404,9 @@ def unfold(axes: Sequence[Axis], index: Dim, body: Stmt) -> Stmt:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The contracted loop in `count` parts of `size` steps along its first inner axis. depth: steps of a part in all."""
+    """The contracted loop in `count` parts of `size` steps along its first inner axis. depth: steps of a part
+    in all.
+    """
 
     count: int
     size: int
@@ -369,13 +422,17 @@ class Cut:
         left = as_dim(self.size) if first % self.size == 0 else dmin(self.size, first - b * self.size)
 
         def body(count: Dim) -> Stmt:
-            return one(Part(((b * self.size, count), *rest), Index(b).equals(0), Index(b).equals(self.count - 1)))
+            return one(
+                Part(((b * self.size, count), *rest), Index(b).equals(0), Index(b).equals(self.count - 1))
+            )
 
         return loop(var, self.count, let("depth", left, body))
 
 
 def _cut(form: Form, rows: Dim, shape: TileShape, target: Target) -> Cut:
-    """Parts whose rows of B for one panel and whose columns of A for a block of rows fit into the caches together."""
+    """Parts whose rows of B for one panel and whose columns of A for a block of rows fit into the caches
+    together.
+    """
     sizes = [x.extent for x in form.inner]
     if not sizes or not all(s.is_const for s in sizes):
         return Cut(1, 0, 512)
@@ -402,7 +459,9 @@ def _row_block(form: Form, lines: Sequence[Axis], depth: int, shape: TileShape, 
 
 
 def _panel_groups(panels: Dim, panel_bytes: Dim, target: Target, *, all_of_them: bool) -> tuple[int, Dim]:
-    """(panels a chunk works through, number of groups): enough bytes for a chunk, evenly shared over the cores."""
+    """(panels a chunk works through, number of groups): enough bytes for a chunk, evenly shared over the
+    cores.
+    """
     if not panels.is_const:
         return 1, panels
     group = max(1, SMALL_CHUNK // max(1, panel_bytes.value)) if panel_bytes.is_const else 1

@@ -1,8 +1,8 @@
 """Where the columns' operand B comes from: packed at compile time, packed by the kernel, or read as it lies.
 
-Packed, a panel of `width` columns is contiguous: [outer axes of B][panel][inner …][width], the last panel padded with
-zeros. Constant weights are packed once at compile time; other operands by the kernel into a workspace, where rows of B
-are not contiguous or are read often.
+Packed, a panel of `width` columns is contiguous: [outer axes of B][panel][inner …][width], the last panel
+padded with zeros. Constant weights are packed once at compile time; other operands by the kernel into a
+workspace, where rows of B are not contiguous or are read often.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def outer_of_b(form: Form) -> tuple[Axis, ...]:
 
 
 def direct(form: Form) -> Source | None:
-    """B as it lies in memory, if its columns are contiguous and inner axes that A joins are joined in B too."""
+    """B as it lies in memory, if its columns are contiguous and A joins no inner axes."""
     b = form.b
     if not isinstance(b, Load) or not all(isinstance(i, Dim) for i in b.indices) or b.dtype != form.dtype:
         return None
@@ -70,7 +70,12 @@ def packed(form: Form, width: int) -> tuple[Buffer, Source]:
     """B in panels: the stage that computes the packed tensor, and how to read it (through a flat view)."""
     assert form.b is not None
     b, outer, columns = form.b, outer_of_b(form), form.column.extent
-    shape = (*(x.extent for x in outer), ceildiv(columns, width), *(x.extent for x in form.parts), as_dim(width))
+    shape = (
+        *(x.extent for x in outer),
+        ceildiv(columns, width),
+        *(x.extent for x in form.parts),
+        as_dim(width),
+    )
 
     def element(*index: Dim) -> Expr:
         o, p, inner, j = index[: len(outer)], index[len(outer)], index[len(outer) + 1 : -1], index[-1]
@@ -108,8 +113,12 @@ def rearrange(form: Form, weight: Buffer, width: int) -> tuple[str, Callable[[np
     stage, _ = packed(form, width)
     b, outer = form.b, outer_of_b(form)
     order = [*outer, *form.parts, form.column]
-    names = [i.symbol for i in b.indices if isinstance(i, Dim) and not i.is_const] if isinstance(b, Load) else []
-    bare = isinstance(b, Load) and None not in names and sorted(map(str, names)) == sorted(x.var for x in order)
+    names = (
+        [i.symbol for i in b.indices if isinstance(i, Dim) and not i.is_const] if isinstance(b, Load) else []
+    )
+    bare = (
+        isinstance(b, Load) and None not in names and sorted(map(str, names)) == sorted(x.var for x in order)
+    )
     if not bare:
         return f"{canonical(stage)}", lambda a: evaluate(stage, {id(weight): a})
     assert isinstance(b, Load)
@@ -160,7 +169,9 @@ def pack_loops(form: Form, src: Source, width: int, target: Target) -> Stmt:
         some = block(lanes(identity_of("sum", form.dtype)), lanes(value, dmin(width, left)))
         body = If(Index(left) >= width, body, inner(some))
     size = product(x.extent for x in form.parts) * width
-    return parallel([*outer, Axis(panel.symbol, ceildiv(columns, width))], body, size // max(1, target.lanes(form.dtype)))
+    return parallel(
+        [*outer, Axis(panel.symbol, ceildiv(columns, width))], body, size // max(1, target.lanes(form.dtype))
+    )
 
 
 def parallel(axes: Sequence[Axis], body: Stmt, work: Dim) -> Stmt:

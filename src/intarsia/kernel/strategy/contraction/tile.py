@@ -3,9 +3,9 @@
     acc[rows, width] = 0
     for k …: row[width] = B(k, ·);  acc[i, ·] += A(i, k) * row[·]   for every row i
 
-Every contraction ends in this one generator: what A, B and the finished sums are is given by functions. The innermost
-contracted loop is unrolled by four (more only costs code); few rows keep several partial sums, so that the multiply-add
-latency does not show.
+Every contraction ends in this one generator: what A, B and the finished sums are is given by functions. The
+innermost contracted loop is unrolled by four (more only costs code); few rows keep several partial sums, so
+that the multiply-add latency does not show.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ def tile_shape(target: Target, dtype: str, columns: Dim) -> TileShape:
     The sums fill all registers but those of one row of B and one broadcast of A.
     """
     lanes = max(1, target.lanes(dtype))
-    choices = [(6, 4), (9, 3), (12, 2), (12, 1)] if target.registers >= 32 and target.vector_bits >= 512 else []
+    choices = (
+        [(6, 4), (9, 3), (12, 2), (12, 1)] if target.registers >= 32 and target.vector_bits >= 512 else []
+    )
     if not choices:
         choices = [(8, 2), (5, 3), (12, 1)] if target.registers >= 32 else [(6, 2), (4, 3), (12, 1)]
 
@@ -81,11 +83,14 @@ def register_tile(
 
     def step(indices: Sequence[Dim], copy: Dim) -> Stmt:
         def combine(i: Dim, j: Dim) -> Stmt:
-            value = a(i, indices, j) if b is None else a(i, indices, j) * Load(row_of_b, (j,))
+            value = a(i, indices, j)
+            value = value if b is None else value * Load(row_of_b, (j,))
             return store(acc, (copy, i, j), Binary(binary, Load(acc, (copy, i, j)), value))
 
         products = each_row(rows, lambda i: vector(width, lambda j: combine(i, j)))
-        return products if b is None else block(vector(width, lambda j: store(row_of_b, (j,), b(indices, j))), products)
+        if b is None:
+            return products
+        return block(vector(width, lambda j, b=b: store(row_of_b, (j,), b(indices, j))), products)
 
     def start(copy: int, value: Callable[[Dim, Dim], Expr]) -> Stmt:
         return each_row(rows, lambda i: vector(width, lambda j: store(acc, (copy, i, j), value(i, j))))
