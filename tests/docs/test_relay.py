@@ -14,7 +14,9 @@ DOCS = Path(__file__).parents[2] / "docs"
 BLOCKS = [
     pytest.param(text, id=f"{page.stem}-{i}")
     for page in sorted(DOCS.glob("*.md"))
-    for i, text in enumerate(re.findall(r"^```relay\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE))
+    for i, text in enumerate(
+        re.findall(r"^```relay\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    )
 ]
 
 

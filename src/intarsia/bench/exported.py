@@ -79,7 +79,9 @@ def export_loop(path: Path) -> Path:
     return _export(loop_module(), (torch.randn(3, 16), torch.tensor(5)), path, ["x", "n"], ["h"], newer)
 
 
-def _export(module: Any, args: tuple, path: Path, inputs: list[str], outputs: list[str], options: dict[str, Any]) -> Path:
+def _export(
+    module: Any, args: tuple, path: Path, inputs: list[str], outputs: list[str], options: dict[str, Any]
+) -> Path:
     import torch
 
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)

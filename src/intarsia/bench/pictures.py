@@ -26,7 +26,9 @@ def line(height: int, width: int, start: int = 0) -> np.ndarray:
     letters = np.zeros((7, 0), np.float32)
     text = _WORDS[start % len(_WORDS) :] + " " + _WORDS
     for letter in (text * (width // len(text) + 1))[: width // (6 * scale) + 1]:
-        rows = np.array([[row >> (4 - k) & 1 for k in range(5)] + [0] for row in _LETTERS[letter]], np.float32)
+        rows = np.array(
+            [[row >> (4 - k) & 1 for k in range(5)] + [0] for row in _LETTERS[letter]], np.float32
+        )
         letters = np.concatenate([letters, rows], 1)
     ink = np.kron(letters, np.ones((scale, scale), np.float32))[:, : max(0, width - 4 * scale)]
     picture = np.ones((height, width), np.float32)

@@ -76,7 +76,9 @@ def compare(
     for w in workloads:
         for t in threads:
             with tempfile.TemporaryDirectory(prefix="intarsia-bench-") as folder:
-                cell = _Cell(w, t, Path(folder), lambda text: note(f"{w.name}, {t} thread{'s' * (t > 1)}: {text}"))
+                cell = _Cell(
+                    w, t, Path(folder), lambda text: note(f"{w.name}, {t} thread{'s' * (t > 1)}: {text}")
+                )
                 rows += cell.run(names, rounds, seconds)
     return rows
 
@@ -194,10 +196,18 @@ class _Worker:
     """A process that runs worker.py. cache: Intarsia's cache folder in it."""
 
     def __init__(self, cache: Path):
-        env = {k: v for k, v in os.environ.items() if k not in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "INTARSIA_CACHE")}
+        env = {
+            k: v
+            for k, v in os.environ.items()
+            if k not in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "INTARSIA_CACHE")
+        }
         env |= {"INTARSIA_CACHE_DIR": str(cache), "INTARSIA_VERIFY": "0"}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "intarsia.bench.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env
+            [sys.executable, "-m", "intarsia.bench.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=env,
         )
 
     def ask(self, command: dict) -> dict:

@@ -61,7 +61,11 @@ def _openvino(load: Load) -> Run:
     import openvino
 
     core = openvino.Core()
-    settings = {"INFERENCE_NUM_THREADS": load.threads, "INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
+    settings = {
+        "INFERENCE_NUM_THREADS": load.threads,
+        "INFERENCE_PRECISION_HINT": "f32",
+        "PERFORMANCE_HINT": "LATENCY",
+    }
     request = core.compile_model(load.model, "CPU", settings).create_infer_request()
     count = len(request.model_outputs)
 
@@ -130,7 +134,9 @@ def _arrays(path: str) -> Feed:
 
 def _load(command: dict, feeds: list[Feed]) -> tuple[dict, Run]:
     if command["threads"] == 1 and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})  # one core, the last one: the first serves interrupts
+        os.sched_setaffinity(
+            0, {max(os.sched_getaffinity(0))}
+        )  # one core, the last one: the first serves interrupts
     start = time.perf_counter()
     run = SYSTEMS[command["system"]](Load(command["model"], command["threads"], command["torch"]))
     loaded = first = time.perf_counter() - start

@@ -59,7 +59,9 @@ def from_model(path: Path, dims: Mapping[str, int], given: Mapping[str, Any], se
         shape = tuple(d.evaluate({s: dims.get(s, 1) for s in d.symbols()}) for d in getattr(t, "shape", ()))
         if signature.name in given:
             value = given[signature.name]
-            array = value if isinstance(value, np.ndarray) else np.asarray(value, numpy_dtype(signature.dtype))
+            array = (
+                value if isinstance(value, np.ndarray) else np.asarray(value, numpy_dtype(signature.dtype))
+            )
             feed[signature.name] = array
         else:
             feed[signature.name] = _random(signature.name, shape, numpy_dtype(signature.dtype), rng)
@@ -67,7 +69,9 @@ def from_model(path: Path, dims: Mapping[str, int], given: Mapping[str, Any], se
     if unknown:
         known = ", ".join(sorted(symbols | {s.name for s in inputs}))
         raise InputError(
-            "CLI-007", f"the model has no symbol or input {', '.join(sorted(unknown))}", remedy=f"one of: {known}"
+            "CLI-007",
+            f"the model has no symbol or input {', '.join(sorted(unknown))}",
+            remedy=f"one of: {known}",
         )
     return Workload(path.stem, path, (feed,))
 
@@ -102,7 +106,9 @@ def spine(folder: Path, only: Sequence[str] = SPINE) -> list[Workload]:
             package_file("onnx", "backend/test/data/light/light_resnet50.onnx"),
             [{"gpu_0/data_0": _floats(1, 3, 224, 224)}],
         ),
-        "lstm": lambda: _made(exported.export_lstm, folder / "lstm.onnx", [{"x": _floats(t, 1, 40)} for t in (5, 20, 50)]),
+        "lstm": lambda: _made(
+            exported.export_lstm, folder / "lstm.onnx", [{"x": _floats(t, 1, 40)} for t in (5, 20, 50)]
+        ),
         "loop": lambda: _made(
             exported.export_loop,
             folder / "loop.onnx",

@@ -60,6 +60,8 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def intarsia(
-    version: bool = typer.Option(False, "--version", help="Print the version and stop.", callback=_version, is_eager=True),
+    version: bool = typer.Option(
+        False, "--version", help="Print the version and stop.", callback=_version, is_eager=True
+    ),
 ) -> None:
     """A deep-learning compiler: models in, machine code out, dynamic shapes and control flow included."""

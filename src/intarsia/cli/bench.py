@@ -20,7 +20,18 @@ from intarsia.support.errors import InputError
 if TYPE_CHECKING:
     from intarsia.bench import Row, Workload
 
-_COLUMNS = ("model", "threads", "system", "median ms", "ratio", "passes", "cold s", "cached s", "peak MB", "difference")
+_COLUMNS = (
+    "model",
+    "threads",
+    "system",
+    "median ms",
+    "ratio",
+    "passes",
+    "cold s",
+    "cached s",
+    "peak MB",
+    "difference",
+)
 
 
 def bench(
@@ -31,13 +42,18 @@ def bench(
     ),
     threads: str = typer.Option("1,2", "--threads", "-t", help="Thread counts, comma-separated."),
     dim: list[str] = typer.Option(
-        [], "--dim", help="Size of a symbolic dimension, NAME=NUMBER; repeatable (default 1).", show_default=False
+        [],
+        "--dim",
+        help="Size of a symbolic dimension, NAME=NUMBER; repeatable (default 1).",
+        show_default=False,
     ),
     inputs: list[str] = typer.Option(
         [], "--input", "-i", help="NAME=file.npy or NAME=1,2,3 instead of random values.", show_default=False
     ),
     rounds: int = typer.Option(7, "--rounds", min=1, help="Interleaved rounds."),
-    seconds: float = typer.Option(0.4, "--seconds", min=0.0, help="Length of a system's slice in each round."),
+    seconds: float = typer.Option(
+        0.4, "--seconds", min=0.0, help="Length of a system's slice in each round."
+    ),
     only: str = typer.Option("", "--only", help="Of the reference models only these, comma-separated."),
     as_json: bool = JSON,
 ) -> None:
@@ -54,7 +70,9 @@ def bench(
     systems = [s.strip() for s in against.split(",") if s.strip()]
     missing = [s for s in systems if s not in SYSTEMS]
     if missing:
-        raise InputError("CLI-008", f"cannot measure {', '.join(missing)}", remedy=f"one of: {', '.join(SYSTEMS)}")
+        raise InputError(
+            "CLI-008", f"cannot measure {', '.join(missing)}", remedy=f"one of: {', '.join(SYSTEMS)}"
+        )
     if not models and not spine:
         raise InputError("CLI-009", "nothing to measure", remedy="name a model, or use --spine")
     counts = numbers(threads, "--threads")
@@ -79,7 +97,11 @@ def _reference_models(only: str, folder: Path) -> list[Workload]:
     absent = sorted(set(wanted) - {w.name for w in found}) if only else []
     if absent or not found:
         what = ", ".join(absent) or "any of the reference models"
-        raise InputError("CLI-009", f"no installed package holds {what}", remedy=f"one of: {', '.join(SPINE)}; see docs/models.md")
+        raise InputError(
+            "CLI-009",
+            f"no installed package holds {what}",
+            remedy=f"one of: {', '.join(SPINE)}; see docs/models.md",
+        )
     return found
 
 
@@ -106,7 +128,13 @@ def _print(rows: Sequence[Row]) -> None:
         if r.error:
             cells += ["no" if _absent(r) else "failed"]
         else:
-            cells += [f"{r.median * 1e3:.3f}", f"{r.ratio:.2f}", str(r.passes), f"{r.cold_s:.2f}", f"{r.cached_s:.2f}"]
+            cells += [
+                f"{r.median * 1e3:.3f}",
+                f"{r.ratio:.2f}",
+                str(r.passes),
+                f"{r.cold_s:.2f}",
+                f"{r.cached_s:.2f}",
+            ]
             cells += [str(r.peak_mb), f"{r.difference:.1e}"]
         table.add_row(*cells)
     Console(width=None if sys.stdout.isatty() else 140).print(table)

@@ -14,7 +14,9 @@ from intarsia.cli.progress import working
 
 def compile_command(
     model: Path = SOURCE,
-    output: Path = typer.Option(None, "--output", "-o", help="Where to save (default: the model's name with .intarsia)."),
+    output: Path = typer.Option(
+        None, "--output", "-o", help="Where to save (default: the model's name with .intarsia)."
+    ),
     threads: int = THREADS,
     target: str = TARGET,
     level: int = LEVEL,

@@ -36,12 +36,18 @@ def demo(as_json: bool = JSON) -> None:
     median_us = float(np.median(latency) * 1e6)
     if as_json:
         found = [{"from_s": a, "to_s": b} for a, b in spans]
-        print(json.dumps({"compile_s": compile_s, "median_us": median_us, "calls": len(latency), "speech": found}))
+        print(
+            json.dumps(
+                {"compile_s": compile_s, "median_us": median_us, "calls": len(latency), "speech": found}
+            )
+        )
         return
     seconds = len(sound) / RATE
     print(f"recording         {seconds:.1f} s of a voice reading Beckett (demo/speech.wav)")
     print(f"compiled          in {compile_s:.2f} s")
-    print(f"ran               {len(latency)} calls, median {median_us:.0f} µs each ({STEP / RATE * 1e6 / median_us:.0f}x real time)")
+    print(
+        f"ran               {len(latency)} calls, median {median_us:.0f} µs each ({STEP / RATE * 1e6 / median_us:.0f}x real time)"
+    )
     print("speech            " + ", ".join(f"{a:.2f}–{b:.2f} s" for a, b in spans))
     print("\n" + picture(probability))
 
@@ -67,7 +73,9 @@ def stream(exe, sound: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.array(probability), np.array(latency)
 
 
-def speech_spans(probability: np.ndarray, on: float = 0.5, off: float = 0.35, shortest: int = 8) -> list[tuple[float, float]]:
+def speech_spans(
+    probability: np.ndarray, on: float = 0.5, off: float = 0.35, shortest: int = 8
+) -> list[tuple[float, float]]:
     """Stretches of speech in seconds: begun above `on`, ended after a quarter of a second below `off`."""
     spans: list[tuple[int, int]] = []
     begin, quiet = -1, 0

@@ -17,8 +17,26 @@ import typer
 from intarsia.cli.options import JSON
 from intarsia.support.errors import Error
 
-_PACKAGES = ("llvmlite", "numpy", "ml_dtypes", "onnx", "lark", "safetensors", "typer", "rich", "onnxruntime", "openvino", "torch")
-_SETTINGS = ("INTARSIA_CACHE", "INTARSIA_CACHE_DIR", "INTARSIA_CACHE_LIMIT", "INTARSIA_NUM_THREADS", "INTARSIA_VERIFY")
+_PACKAGES = (
+    "llvmlite",
+    "numpy",
+    "ml_dtypes",
+    "onnx",
+    "lark",
+    "safetensors",
+    "typer",
+    "rich",
+    "onnxruntime",
+    "openvino",
+    "torch",
+)
+_SETTINGS = (
+    "INTARSIA_CACHE",
+    "INTARSIA_CACHE_DIR",
+    "INTARSIA_CACHE_LIMIT",
+    "INTARSIA_NUM_THREADS",
+    "INTARSIA_VERIFY",
+)
 
 
 def doctor(as_json: bool = JSON) -> None:
@@ -117,7 +135,13 @@ def _try_native(troubles: list[str]) -> bool:
 
     text = "def @main(%x: Tensor[(n,), float32]) { add(%x, 1f) }\n"
     try:
-        right = intarsia.compile(text, threads=1)(np.arange(5, dtype=np.float32)).tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]
+        right = intarsia.compile(text, threads=1)(np.arange(5, dtype=np.float32)).tolist() == [
+            1.0,
+            2.0,
+            3.0,
+            4.0,
+            5.0,
+        ]
     except Error as e:
         troubles.append(str(e))
         return False

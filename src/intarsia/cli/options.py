@@ -12,12 +12,20 @@ import typer
 
 from intarsia.support.errors import InputError
 
-MODEL = typer.Argument(..., help="An .onnx model, .relay text, or a saved .intarsia artifact.", show_default=False)
+MODEL = typer.Argument(
+    ..., help="An .onnx model, .relay text, or a saved .intarsia artifact.", show_default=False
+)
 SOURCE = typer.Argument(..., help="An .onnx model or .relay text.", show_default=False)
 THREADS = typer.Option(
-    None, "--threads", "-t", min=1, help="Threads to use (default: INTARSIA_NUM_THREADS, or the machine's cores)."
+    None,
+    "--threads",
+    "-t",
+    min=1,
+    help="Threads to use (default: INTARSIA_NUM_THREADS, or the machine's cores).",
 )
-TARGET = typer.Option(None, "--target", help="CPU to compile for: host, x86-64, x86-64-v2, x86-64-v3, x86-64-v4, aarch64.")
+TARGET = typer.Option(
+    None, "--target", help="CPU to compile for: host, x86-64, x86-64-v2, x86-64-v3, x86-64-v4, aarch64."
+)
 LEVEL = typer.Option(3, "--level", "-O", min=0, max=3, help="Optimisation level 0 … 3.")
 JSON = typer.Option(False, "--json", help="Print JSON instead of text.")
 
@@ -65,7 +73,9 @@ def _numbers(name: str, text: str) -> Any:
     for part in text.split(","):
         word = part.strip().lower()
         try:
-            found.append(words[word] if word in words else int(word) if word.lstrip("+-").isdecimal() else float(word))
+            found.append(
+                words[word] if word in words else int(word) if word.lstrip("+-").isdecimal() else float(word)
+            )
         except ValueError:
             raise InputError(
                 "CLI-001",
@@ -89,7 +99,9 @@ def load_archive(path: Path) -> dict[str, np.ndarray]:
         with np.load(path, allow_pickle=False) as data:
             return {name: data[name] for name in data.files}
     except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as e:
-        raise InputError("CLI-002", f"cannot read {path}: {_reason(e)}", remedy="write it with numpy.savez") from None
+        raise InputError(
+            "CLI-002", f"cannot read {path}: {_reason(e)}", remedy="write it with numpy.savez"
+        ) from None
 
 
 def save_archive(path: Path, arrays: Mapping[str, np.ndarray]) -> None:

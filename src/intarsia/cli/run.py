@@ -16,7 +16,11 @@ from intarsia.cli.progress import working
 def run(
     model: Path = MODEL,
     inputs: list[str] = typer.Option(
-        [], "--input", "-i", help="NAME=file.npy, or NAME=1,2,3 for small ones; repeatable.", show_default=False
+        [],
+        "--input",
+        "-i",
+        help="NAME=file.npy, or NAME=1,2,3 for small ones; repeatable.",
+        show_default=False,
     ),
     archive: Path = typer.Option(None, "--inputs", help="An .npz file with inputs by name."),
     output: Path = typer.Option(None, "--output", "-o", help="Save all outputs to this .npz file."),
@@ -45,7 +49,10 @@ def run(
     if output:
         save_archive(output, result)
     if as_json:
-        described = {n: {"dtype": str(a.dtype), "shape": list(a.shape), "values": a.tolist()} for n, a in result.items()}
+        described = {
+            n: {"dtype": str(a.dtype), "shape": list(a.shape), "values": a.tolist()}
+            for n, a in result.items()
+        }
         print(json.dumps({"seconds": seconds, "outputs": described}))
         return
     for name, a in result.items():

@@ -40,13 +40,23 @@ def show(
     model: Path = MODEL,
     stage: Stage = typer.Option(Stage.relay, "--stage", "-s", help="What to show."),
     stop_after: str = typer.Option(
-        None, "--pass", metavar="NAME", help="Relay after this pass of the optimiser (--stage relay, or typed)."
+        None,
+        "--pass",
+        metavar="NAME",
+        help="Relay after this pass of the optimiser (--stage relay, or typed).",
     ),
     kernel: str = typer.Option(
-        None, "--kernel", "-k", metavar="NAME", help="Only kernels with this in their name, or one by number (k3)."
+        None,
+        "--kernel",
+        "-k",
+        metavar="NAME",
+        help="Only kernels with this in their name, or one by number (k3).",
     ),
     dim: list[str] = typer.Option(
-        [], "--dim", help="--stage memory in numbers: size of a symbol, NAME=NUMBER; repeatable.", show_default=False
+        [],
+        "--dim",
+        help="--stage memory in numbers: size of a symbol, NAME=NUMBER; repeatable.",
+        show_default=False,
     ),
     threads: int = THREADS,
     target: str = TARGET,
@@ -95,13 +105,18 @@ def _show_relay(module: IRModule, stage: Stage, stop_after: str | None, level: i
         names = [p.name for p in pipeline(level)]
         if stop_after is not None and stop_after not in names:
             raise InputError(
-                "CLI-005", f"level {level} has no pass '{stop_after}'", remedy=f"one of: {', '.join(dict.fromkeys(names))}"
+                "CLI-005",
+                f"level {level} has no pass '{stop_after}'",
+                remedy=f"one of: {', '.join(dict.fromkeys(names))}",
             )
         with working("optimising"):
             module = optimize(module, level=level, stop_after=stop_after)
     typing = infer(module) if stage is Stage.typed else None
     text = print_module(module, typing=typing)
-    print(json.dumps({"stage": stage.value, "pass": stop_after, "text": text}) if as_json else text, end="\n" if as_json else "")
+    print(
+        json.dumps({"stage": stage.value, "pass": stop_after, "text": text}) if as_json else text,
+        end="\n" if as_json else "",
+    )
 
 
 # ---- kernels --------------------------------------------------------------------------------------------------------
@@ -153,7 +168,9 @@ def _kernel_texts(lowered: Lowered, stage: Stage, wanted: str | None) -> Iterato
     numbers: dict[str, list[int]] = {symbol: [] for symbol in lowered.texts}
     for k, ref in enumerate(refs):
         numbers[ref.symbol].append(k)
-    chosen = [s for s in numbers if _is_wanted(s, numbers[s], wanted) and (numbers[s] or stage is not Stage.kernel)]
+    chosen = [
+        s for s in numbers if _is_wanted(s, numbers[s], wanted) and (numbers[s] or stage is not Stage.kernel)
+    ]
     if not chosen:
         names = list(numbers)
         shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
@@ -202,9 +219,15 @@ def _show_program(
     known = frozenset().union(*(m.symbols for m in maps))
     if unknown := sorted(sizes.keys() - known):
         raise InputError(
-            "CLI-007", f"no size depends on {', '.join(unknown)}", remedy=f"the symbols are {', '.join(sorted(known)) or 'none'}"
+            "CLI-007",
+            f"no size depends on {', '.join(unknown)}",
+            remedy=f"the symbols are {', '.join(sorted(known)) or 'none'}",
         )
-    print(json.dumps(memory_map.as_json(program, maps, sizes)) if as_json else memory_map.draw(program, maps, sizes))
+    print(
+        json.dumps(memory_map.as_json(program, maps, sizes))
+        if as_json
+        else memory_map.draw(program, maps, sizes)
+    )
 
 
 def _bytecode(program: Program) -> dict[str, Any]:

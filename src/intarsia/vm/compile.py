@@ -209,7 +209,7 @@ class _FunctionCompiler:
             if register is None:
                 continue
             if low > 0:
-                what = f"{symbol} ({self.typing.origin(symbol)}) is {{a}}, but must be at least {{b}}"
+                what = f"{symbol} ({self._origin(symbol)}) is {{a}}, but must be at least {{b}}"
                 self._check(
                     self.entry,
                     register,
@@ -221,7 +221,7 @@ class _FunctionCompiler:
                     "",
                 )
             if high != float("inf"):
-                what = f"{symbol} ({self.typing.origin(symbol)}) is {{a}}, but must be at most {{b}}"
+                what = f"{symbol} ({self._origin(symbol)}) is {{a}}, but must be at most {{b}}"
                 self._check(
                     self.entry,
                     register,
@@ -243,7 +243,15 @@ class _FunctionCompiler:
         return names
 
     def _why(self, d: Dim) -> str:
-        return "; ".join(f"{s} is {self.typing.origin(s)}" for s in sorted(d.symbols()))
+        return "; ".join(f"{s} is {self._origin(s)}" for s in sorted(d.symbols()))
+
+    def _origin(self, symbol: str) -> str:
+        """Where a symbol comes from; parameters of main are called as the user's model calls its inputs."""
+        text = self.typing.origin(symbol, self.name)
+        if self.name == "main":
+            for p, name in zip(self.function.params, self.module.input_names):
+                text = text.replace(f"parameter %{p.name} of @main", f"input '{name}'")
+        return text
 
     def _entry_size(self, leaf: int, axis: int) -> int:
         """One dimension of a parameter, read once."""
@@ -573,7 +581,7 @@ class _FunctionCompiler:
         if atom.kind == "sym":
             raise UnsupportedError(
                 "VM-004",
-                f"@{self.name}: symbol {atom.name} ({self.typing.origin(atom.name)}) has no value here",
+                f"@{self.name}: symbol {atom.name} ({self._origin(atom.name)}) has no value here",
             )
         register = sub(atom.args[0])
         for a in atom.args[1:]:

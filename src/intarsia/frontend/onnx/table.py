@@ -1,6 +1,6 @@
 """The page docs/onnx.md: which ONNX operators are supported, from the table of converters and the ONNX standard.
 
-    python -m intarsia.frontend.onnx.table > docs/onnx.md
+python -m intarsia.frontend.onnx.table > docs/onnx.md
 """
 
 from __future__ import annotations
@@ -89,7 +89,9 @@ def _by_body(domain: str, op: str, version: int, known: frozenset[str]) -> str:
     schema = schema_of(domain, op, version)
     if schema is None or not Gaps("", known, set()).has_body(domain, op, version):
         return ""
-    return "by its body" if fixed_body(schema, version) is not None else "by its body, which depends on the node"
+    return (
+        "by its body" if fixed_body(schema, version) is not None else "by its body, which depends on the node"
+    )
 
 
 def page() -> str:
