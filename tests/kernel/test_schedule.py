@@ -15,12 +15,12 @@ from intarsia.kernel.stmt import Allocate, For, Kernel, block, store
 from intarsia.support.errors import CodegenError
 
 N, M, K = Symbol("n"), Symbol("m"), Symbol("k")
-I, J, L = Symbol("i"), Symbol("j"), Symbol("l")
+ROW, COL, L = Symbol("i"), Symbol("j"), Symbol("l")
 A, B, C = Buffer("a", (N, K), "int32"), Buffer("b", (K, M), "int32"), Buffer("c", (N, M), "int32")
 
 
 def product_nest():
-    step = store(C, (I, J), C[I, J] + A[I, L] * B[L, J])
+    step = store(C, (ROW, COL), C[ROW, COL] + A[ROW, L] * B[L, COL])
     clear = For("x", N, For("y", M, store(C, (Symbol("x"), Symbol("y")), Const(0, "int32"))))
     return block(clear, For("i", N, For("j", M, For("l", K, step))))
 
@@ -88,33 +88,37 @@ def test_blocks_of_a_split_loop_are_independent():
 
 def test_overlapping_blocks_are_not():
     x = Buffer("x", (N,), "int32")
-    s = For("i", N, For("j", as_dim(4), store(x, (I * 2 + J,), Const(1, "int32"))))
+    s = For("i", N, For("j", as_dim(4), store(x, (ROW * 2 + COL,), Const(1, "int32"))))
     refused("CODE-015", schedule.parallel, s, "i")
-    schedule.parallel(For("i", N, For("j", as_dim(2), store(x, (I * 2 + J,), Const(1, "int32")))), "i")
+    schedule.parallel(For("i", N, For("j", as_dim(2), store(x, (ROW * 2 + COL,), Const(1, "int32")))), "i")
 
 
 def test_the_last_write_stays_the_last():
     x, y = Buffer("x", (M,), "int32"), Buffer("y", (N, M), "int32")
-    s = For("i", N, For("j", M, store(x, (as_dim(0),), y[I, J])))
+    s = For("i", N, For("j", M, store(x, (as_dim(0),), y[ROW, COL])))
     refused("CODE-012", schedule.reorder, s, "i", "j")
-    assert schedule.reorder(For("i", N, For("j", M, store(x, (J,), y[I, J]))), "i", "j").var == "j"
+    assert schedule.reorder(For("i", N, For("j", M, store(x, (COL,), y[ROW, COL]))), "i", "j").var == "j"
 
 
 def test_neighbours_that_are_read_forbid_sharing():
     x = Buffer("x", (N,), "int32")
-    s = For("i", N, store(x, (I,), x[I - 1] + 1))
+    s = For("i", N, store(x, (ROW,), x[ROW - 1] + 1))
     refused("CODE-015", schedule.parallel, s, "i")
     shared = Buffer("s", (), "int32", "stack")
-    outside = Allocate(shared, For("i", N, block(store(shared, (), Const(1, "int32")), store(x, (I,), shared[()]))))
+    outside = Allocate(
+        shared, For("i", N, block(store(shared, (), Const(1, "int32")), store(x, (ROW,), shared[()])))
+    )
     refused("CODE-015", schedule.parallel, outside, "i")
-    inside = For("i", N, Allocate(shared, block(store(shared, (), Const(1, "int32")), store(x, (I,), shared[()]))))
+    inside = For(
+        "i", N, Allocate(shared, block(store(shared, (), Const(1, "int32")), store(x, (ROW,), shared[()])))
+    )
     schedule.parallel(inside, "i")
 
 
 def test_views_of_one_buffer_overlap():
     x = Buffer("x", (N, M), "int32")
     flat = Buffer("flat", (N * M,), "int32", of=x)
-    s = For("i", N, For("j", M, store(x, (I, J), flat[I * M + J] + 1)))
+    s = For("i", N, For("j", M, store(x, (ROW, COL), flat[ROW * M + COL] + 1)))
     refused("CODE-015", schedule.parallel, s, "i")
 
 
@@ -125,7 +129,7 @@ def test_loops_must_exist_and_fit():
     refused("CODE-010", schedule.reorder, s, "i", "l")
     refused("CODE-014", schedule.unroll, s, "i")
     refused("CODE-014", schedule.vectorise, s, "j")
-    triangle = For("i", N, For("j", I, store(C, (I, J), Const(1, "int32"))))
+    triangle = For("i", N, For("j", ROW, store(C, (ROW, COL), Const(1, "int32"))))
     refused("CODE-012", schedule.reorder, triangle, "i", "j")
     refused("CODE-013", schedule.fuse, triangle, "i", "j")
     refused("CODE-010", schedule.unroll, schedule.parallel(s, "i"), "i")

@@ -1,12 +1,13 @@
 """Rewrites of loop nests that cannot change what they compute; each refuses what it cannot prove.
 
-    split(s, 'i', 8)      for i in n  →  for o in n // 8 { for k in 8 { i = 8·o + k } }, then a loop over the rest
-    reorder(s, 'i', 'k')  for i { for k … }  →  for k { for i … }
+    split(s, 'i', 8)      for i in n  →  for o in n // 8 { for k in 8 { i = 8·o + k } }, then a loop over the
+    rest reorder(s, 'i', 'k')  for i { for k … }  →  for k { for i … }
     fuse(s, 'i', 'k')     for i in n { for k in m … }  →  for f in n·m { let i = f // m, k = f % m … }
     unroll(s, 'i'), vectorise(s, 'i'), parallel(s, 'i')   another kind of loop
 
-Loops are named by their variables, which must be bound once in the statement. A refusal is a CodegenError CODE-010 …
-CODE-015 that says which loop and why. Distinct buffers never overlap; views of one buffer are taken to overlap.
+Loops are named by their variables, which must be bound once in the statement. A refusal is a CodegenError
+CODE-010 … CODE-015 that says which loop and why. Distinct buffers never overlap; views of one buffer are
+taken to overlap.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from dataclasses import dataclass, replace
 from intarsia.dim import Dim, Symbol, as_dim
 from intarsia.dim.expr import DimLike
 from intarsia.kernel.compute import fresh
-from intarsia.kernel.expr import Buffer, Expr, IndexLike, Load, LaneReduce, substitute, walk
+from intarsia.kernel.expr import Buffer, Expr, IndexLike, LaneReduce, Load, substitute, walk
 from intarsia.kernel.simplify import Ranges
 from intarsia.kernel.stmt import Allocate, Bind, Block, For, If, Stmt, Store, block, loop
 from intarsia.support.errors import CodegenError
 
 
-# ---- rewrites ---------------------------------------------------------------------------------------------------
+# ---- rewrites ----------------------------------------------------------------------------------------------
 def split(s: Stmt, var: str, factor: int, *, outer: str | None = None, inner: str | None = None) -> Stmt:
     """The loop in blocks of `factor`, and a loop over what is left where that may be something."""
     if factor < 1:
@@ -37,7 +38,9 @@ def split(s: Stmt, var: str, factor: int, *, outer: str | None = None, inner: st
         parts: list[Stmt] = [For(o, whole, For(i, as_dim(factor), body))]
         if rest != 0:
             again = fresh("i")
-            parts.append(For(again, rest, renamed(substituted(f.body, {var: whole * factor + Symbol(again)}))))
+            parts.append(
+                For(again, rest, renamed(substituted(f.body, {var: whole * factor + Symbol(again)})))
+            )
         return block(*parts)
 
     return at_loop(s, var, rewrite)
@@ -51,14 +54,16 @@ def reorder(s: Stmt, outer: str, inner: str) -> Stmt:
         _require_serial(f, "reorder")
         _require_serial(g, "reorder")
         if f.var in g.extent.symbols():
-            raise CodegenError("CODE-012", f"loops {outer} and {inner} cannot be exchanged: {inner} runs to {g.extent}")
+            raise CodegenError(
+                "CODE-012", f"loops {outer} and {inner} cannot be exchanged: {inner} runs to {g.extent}"
+            )
         ranges = _inner_ranges(g.body)
         for group in _conflicts(g.body):
             if not (_determines(group, f.var, ranges, {g.var}) or _determines(group, g.var, ranges, {f.var})):
                 raise CodegenError(
                     "CODE-012",
-                    f"loops {outer} and {inner} cannot be exchanged: several of their iterations use one element of "
-                    f"{group.buffer.name}",
+                    f"loops {outer} and {inner} cannot be exchanged: several of their iterations use "
+                    f"one element of {group.buffer.name}",
                 )
         return replace(g, body=replace(f, body=g.body))
 
@@ -73,7 +78,9 @@ def fuse(s: Stmt, outer: str, inner: str, *, name: str | None = None) -> Stmt:
         _require_serial(f, "fuse")
         _require_serial(g, "fuse")
         if f.var in g.extent.symbols():
-            raise CodegenError("CODE-013", f"loops {outer} and {inner} cannot be fused: {inner} runs to {g.extent}")
+            raise CodegenError(
+                "CODE-013", f"loops {outer} and {inner} cannot be fused: {inner} runs to {g.extent}"
+            )
         v = name or fresh("f")
         body = Bind(f.var, Symbol(v) // g.extent, Bind(g.var, Symbol(v) % g.extent, g.body))
         return For(v, f.extent * g.extent, body)
@@ -93,14 +100,18 @@ def unroll(s: Stmt, var: str) -> Stmt:
 
 
 def vectorise(s: Stmt, var: str) -> Stmt:
-    """All iterations at once: the extent must be constant, the iterations independent, and no loop inside parallel."""
+    """All iterations at once: the extent must be constant, the iterations independent, and no loop inside
+    parallel.
+    """
 
     def rewrite(f: For) -> Stmt:
         _require_serial(f, "vectorise")
         _require_constant(f, "vectorised")
         for inner in loops(f.body):
             if inner.kind in ("vector", "parallel") or f.var in inner.extent.symbols():
-                raise CodegenError("CODE-014", f"loop {var} cannot be vectorised around {inner.kind} loop {inner.var}")
+                raise CodegenError(
+                    "CODE-014", f"loop {var} cannot be vectorised around {inner.kind} loop {inner.var}"
+                )
         _require_independent(f, "vectorised")
         return replace(f, kind="vector")
 
@@ -118,7 +129,7 @@ def parallel(s: Stmt, var: str, *, work: DimLike | None = None) -> Stmt:
     return at_loop(s, var, rewrite)
 
 
-# ---- statements -------------------------------------------------------------------------------------------------
+# ---- statements --------------------------------------------------------------------------------------------
 def inner_statements(s: Stmt) -> tuple[Stmt, ...]:
     """Statements directly inside."""
     match s:
@@ -145,7 +156,9 @@ def loops(s: Stmt) -> list[For]:
 
 
 def map_statements(s: Stmt, change: Callable[[Stmt], Stmt]) -> Stmt:
-    """Rebuilt from the inside: `change` sees each statement after those inside it. Nests are as deep as their loops."""
+    """Rebuilt from the inside: `change` sees each statement after those inside it. Nests are as deep as
+    their loops.
+    """
     match s:
         case Block():
             s = block(*(map_statements(x, change) for x in s.stmts))
@@ -202,7 +215,7 @@ def renamed(s: Stmt) -> Stmt:
     return map_statements(s, change)
 
 
-# ---- what iterations share --------------------------------------------------------------------------------------
+# ---- what iterations share ---------------------------------------------------------------------------------
 @dataclass(slots=True)
 class _Group:
     """All accesses of a statement to one memory that it writes.
@@ -281,12 +294,14 @@ def _determines(group: _Group, var: str, ranges: Ranges, others: set[str]) -> bo
         if not rest.symbols() & ranges.axes.keys():
             return True
         least, most = ranges.extreme(rest, 0), ranges.extreme(rest, 1)
-        if not (least.symbols() | most.symbols()) & ranges.axes.keys() and ranges.below(most - least, as_dim(abs(c.value))):
+        if not (least.symbols() | most.symbols()) & ranges.axes.keys() and ranges.below(
+            most - least, as_dim(abs(c.value))
+        ):
             return True
     return False
 
 
-# ---- refusals ---------------------------------------------------------------------------------------------------
+# ---- refusals ----------------------------------------------------------------------------------------------
 def _require_serial(f: For, what: str) -> None:
     if f.kind != "serial":
         raise CodegenError("CODE-010", f"{what} takes a serial loop, but {f.var} is {f.kind}")
@@ -294,7 +309,9 @@ def _require_serial(f: For, what: str) -> None:
 
 def _require_constant(f: For, what: str) -> None:
     if not f.extent.is_const:
-        raise CodegenError("CODE-014", f"loop {f.var} cannot be {what}: its extent {f.extent} is not constant")
+        raise CodegenError(
+            "CODE-014", f"loop {f.var} cannot be {what}: its extent {f.extent} is not constant"
+        )
 
 
 def _directly_inside(f: For, inner: str) -> For:

@@ -1,4 +1,5 @@
-"""Simpler expressions of the same value: constants folded, neutral operands dropped, conditions decided by bounds.
+"""Simpler expressions of the same value: constants folded, neutral operands dropped, conditions decided by
+bounds.
 
 Equal subexpressions become one node, so that code generators compute them once.
 """
@@ -14,7 +15,19 @@ from intarsia.dim import Bounds, Dim, as_dim, dmax, dmin
 from intarsia.dim.expr import Atom
 from intarsia.kernel.evaluate import binary, convert, is_float, numpy_type, unary
 from intarsia.kernel.expr import (
-    Axis, Binary, Cast, Const, Expr, Index, IndexLike, LaneReduce, Load, Reduce, Select, Unary, subexpressions,
+    Axis,
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Index,
+    IndexLike,
+    LaneReduce,
+    Load,
+    Reduce,
+    Select,
+    Unary,
+    subexpressions,
 )  # fmt: skip
 
 Interval = tuple[float, float]
@@ -41,7 +54,9 @@ class Ranges:
         return result
 
     def interval(self, d: Dim) -> Interval:
-        """Bounds of d, the better of interval arithmetic and of putting the extremes for variables that d is linear in."""
+        """Bounds of d, the better of interval arithmetic and of putting the extremes for variables that d is
+        linear in.
+        """
         low, high = self.bounds.interval(d)
         if self.axes and not d.is_const:
             low = max(low, self.bounds.interval(self.extreme(d, 0))[0])
@@ -49,7 +64,9 @@ class Ranges:
         return low, high
 
     def extreme(self, d: Dim, end: int) -> Dim:
-        """d at its least (end 0) or largest (end 1), as far as variables occur linearly. Innermost variables first."""
+        """d at its least (end 0) or largest (end 1), as far as variables occur linearly. Innermost variables
+        first.
+        """
         for var in reversed(self.axes):
             if var not in d.symbols():
                 continue
@@ -140,7 +157,9 @@ def _multiples(a: Dim, b: Dim) -> tuple[Dim, Dim]:
 
 
 class Simplifier:
-    """Rewrites expressions under given ranges. One instance shares equal nodes over all expressions it sees."""
+    """Rewrites expressions under given ranges. One instance shares equal nodes over all expressions it
+    sees.
+    """
 
     def __init__(self, ranges: Ranges | None = None):
         self.ranges = ranges or Ranges()
@@ -185,7 +204,11 @@ class Simplifier:
             case Cast():
                 return self._cast(self.done(e.x), e.dtype)
             case Reduce():
-                return replace(e, body=self.done(e.body), axes=tuple(Axis(a.var, self.ranges.dim(a.extent)) for a in e.axes))
+                return replace(
+                    e,
+                    body=self.done(e.body),
+                    axes=tuple(Axis(a.var, self.ranges.dim(a.extent)) for a in e.axes),
+                )
         return e
 
     def _index(self, d: Dim) -> Expr:
@@ -292,7 +315,9 @@ def _neutral(op: str, a: Expr, b: Expr) -> Expr | None:
     if isinstance(b, Const) and not isinstance(b.value, bool):
         if b.value == 1 and op in ("mul", "div", "floordiv") and not (floating and op == "floordiv"):
             return a
-        if b.value == 0 and (op in ("sub", "shl", "shr") or op in ("add", "bitor", "bitxor") and not floating):
+        if b.value == 0 and (
+            op in ("sub", "shl", "shr") or op in ("add", "bitor", "bitxor") and not floating
+        ):
             return a if not (floating and _negative_zero(b)) else None
         if b.value == 0 and op in ("mul", "bitand") and not floating:
             return b

@@ -20,7 +20,9 @@ class Flat:
         if len(buffer.shape) == 1:
             return buffer
         if id(buffer) not in self._views:
-            self._views[id(buffer)] = replace(buffer, shape=(product(buffer.shape),), producer=None, of=buffer)
+            self._views[id(buffer)] = replace(
+                buffer, shape=(product(buffer.shape),), producer=None, of=buffer
+            )
         return self._views[id(buffer)]
 
     def load(self, load: Load) -> Load:
@@ -37,7 +39,11 @@ def address(shape: tuple[Dim, ...], indices: tuple[IndexLike, ...]) -> IndexLike
         if isinstance(i, Dim):
             total = total + i * stride
         else:
-            term = i if stride == 1 else Binary("mul", i, Index(stride) if not stride.is_const else Const(stride.value, "int64"))
+            term = (
+                i
+                if stride == 1
+                else Binary("mul", i, Index(stride) if not stride.is_const else Const(stride.value, "int64"))
+            )
             more = term if more is None else Binary("add", more, term)
         stride = stride * d
     return total if more is None else Binary("add", more, Index(total))
@@ -46,13 +52,17 @@ def address(shape: tuple[Dim, ...], indices: tuple[IndexLike, ...]) -> IndexLike
 def unviewed(kernel: Kernel) -> Kernel:
     """The kernel with every access to a view turned into one of the buffer itself.
 
-    The place in the view becomes the last index, the others are 0: right where addresses are linear in the indices, but
-    out of bounds dimension by dimension.
+    The place in the view becomes the last index, the others are 0: right where addresses are linear in the
+    indices, but out of bounds dimension by dimension.
     """
 
     def indices(buffer: Buffer, places: tuple[IndexLike, ...]) -> tuple[IndexLike, ...]:
         assert buffer.of is not None
-        return (*(as_dim(0) for _ in buffer.of.shape[1:]), address(buffer.shape, places)) if buffer.of.shape else ()
+        return (
+            (*(as_dim(0) for _ in buffer.of.shape[1:]), address(buffer.shape, places))
+            if buffer.of.shape
+            else ()
+        )
 
     def leaf(e: Expr) -> Expr | None:
         if isinstance(e, Load) and e.buffer.of is not None:

@@ -17,7 +17,9 @@ SCALAR = Target()
 WIDE = Target(vector_bits=256, fma=True, cores=2, features="+avx2,+fma,+f16c", cpu="x86-64-v3")
 
 
-def expected(inputs: Sequence[Buffer], outputs: Sequence[Buffer], arrays, symbols: Mapping[str, int]) -> list[np.ndarray]:
+def expected(
+    inputs: Sequence[Buffer], outputs: Sequence[Buffer], arrays, symbols: Mapping[str, int]
+) -> list[np.ndarray]:
     """The outputs by the vectorised stage evaluator."""
     values = {id(b): a for b, a in zip(inputs, arrays, strict=True)}
     for b in producers(outputs):
@@ -58,7 +60,12 @@ def check(
         if native and target is WIDE:
             from tests.codegen.harness import native_target, run
 
-            compare(run(lowered.kernel, given, symbols, native_target(cores=2)), want, max(rtol, 2e-5), max(atol, 2e-5))
+            compare(
+                run(lowered.kernel, given, symbols, native_target(cores=2)),
+                want,
+                max(rtol, 2e-5),
+                max(atol, 2e-5),
+            )
     assert lowered is not None
     return lowered
 

@@ -26,7 +26,11 @@ def test_lines_of_any_length(size, symbolic):
 @pytest.mark.parametrize("sizes", [(1, 1), (2, 5), (3, 40), (0, 4), (4, 0)])
 def test_broadcast_operands(sizes):
     r, c = sizes
-    x, row, col = placeholder("x", (n, 3, m), "float32"), placeholder("r", (m,), "float32"), placeholder("c", (3, 1), "float32")
+    x, row, col = (
+        placeholder("x", (n, 3, m), "float32"),
+        placeholder("r", (m,), "float32"),
+        placeholder("c", (3, 1), "float32"),
+    )
     out = compute((n, 3, m), lambda i, j, k: (x[i, j, k] + row[k]) * col[j, 0])
     a, b, d = randoms(1, (r, 3, c), (c,), (3, 1))
     check([x, row, col], [out], [a, b, d], {"n": r, "m": c}, want=[(a + b) * d])
@@ -151,7 +155,13 @@ def test_scalars_and_constants():
     iota = compute((n,), lambda i: Index(i * 2 + 1))
     (a,) = randoms(13, ())
     a = np.asarray(a, np.float32)
-    check([x], [out, full, iota], [a], {"n": 5}, want=[np.exp(a), np.full((5, 3), 7, np.int32), np.arange(5) * 2 + 1])
+    check(
+        [x],
+        [out, full, iota],
+        [a],
+        {"n": 5},
+        want=[np.exp(a), np.full((5, 3), 7, np.int32), np.arange(5) * 2 + 1],
+    )
 
 
 def test_outputs_that_are_inputs_or_twins_are_copied():

@@ -36,11 +36,24 @@ def case(shape, axes, symbolic):
 @pytest.mark.parametrize(
     ("shape", "axes"),
     [
-        ((5,), (0,)), ((3, 1), (1,)), ((3, 4), (1,)), ((3, 37), (1,)), ((2, 70), (1,)), ((9, 3), (0,)), ((3, 41), (0,)),
-        ((2, 3, 5), (1, 2)), ((2, 3, 5), (0, 2)), ((2, 5, 33), (1,)), ((2, 3, 4, 17), (1, 2)), ((2, 3, 4, 5), (2, 3)),
-        ((2, 3, 4, 5), (0, 1, 2, 3)), ((0, 4), (1,)), ((4, 0), (1,)), ((0, 4), (0,)),
+        ((5,), (0,)),
+        ((3, 1), (1,)),
+        ((3, 4), (1,)),
+        ((3, 37), (1,)),
+        ((2, 70), (1,)),
+        ((9, 3), (0,)),
+        ((3, 41), (0,)),
+        ((2, 3, 5), (1, 2)),
+        ((2, 3, 5), (0, 2)),
+        ((2, 5, 33), (1,)),
+        ((2, 3, 4, 17), (1, 2)),
+        ((2, 3, 4, 5), (2, 3)),
+        ((2, 3, 4, 5), (0, 1, 2, 3)),
+        ((0, 4), (1,)),
+        ((4, 0), (1,)),
+        ((0, 4), (0,)),
     ],
-)  # fmt: skip
+)
 def test_sums(shape, axes, symbolic):
     x, symbols = case(shape, axes, symbolic)
     (a,) = randoms(1, shape)
@@ -73,7 +86,13 @@ def test_bools(op, axes):
 def test_extremes_of_nothing_and_nan(op):
     x = placeholder("x", (3, Symbol("n")), "float32")
     start = -np.inf if op == "max" else np.inf
-    check([x], [reduced(x, op, (1,))], [np.zeros((3, 0), np.float32)], {"n": 0}, want=[np.full(3, start, np.float32)])
+    check(
+        [x],
+        [reduced(x, op, (1,))],
+        [np.zeros((3, 0), np.float32)],
+        {"n": 0},
+        want=[np.full(3, start, np.float32)],
+    )
     (a,) = randoms(4, (3, 21))
     a[1, 20] = np.nan
     check([x], [reduced(x, op, (1,))], [a], {"n": 21}, want=[NUMPY[op](a, 1)])

@@ -9,8 +9,8 @@ from intarsia.dim import Symbol, as_dim
 from intarsia.kernel.compute import compute, placeholder, reduce, reduce_axis, var
 from intarsia.kernel.expr import Cast, Unary
 from intarsia.kernel.stmt import For
-from intarsia.kernel.strategy.rowwise import rowwise
 from intarsia.kernel.strategy.region import region_of
+from intarsia.kernel.strategy.rowwise import rowwise
 from tests.kernel.strategy.checking import WIDE, check, randoms
 
 n, m = Symbol("n"), Symbol("m")
@@ -41,7 +41,9 @@ def test_softmax(shape, symbolic, log):
     dims = tuple(Symbol(f"d{k}") if symbolic else as_dim(d) for k, d in enumerate(shape))
     x = placeholder("x", dims, "float32")
     (a,) = randoms(1, shape)
-    lowered = check([x], [softmax(x, log)], [a], {f"d{k}": d for k, d in enumerate(shape)}, want=[softmax_of(a, log)])
+    lowered = check(
+        [x], [softmax(x, log)], [a], {f"d{k}": d for k, d in enumerate(shape)}, want=[softmax_of(a, log)]
+    )
     assert not lowered.kernel.workspaces or shape == (1, 1)
 
 
@@ -76,12 +78,23 @@ def test_layer_norm(shape):
     d = a - a.mean(-1, keepdims=True) if a.size else a
     want = d / np.sqrt((d * d).mean(-1, keepdims=True) + 1e-5) * scale + bias if a.size else a
     out = norm(x, dims[:-1], len(shape) - 1, s, b)
-    lowered = check([x, s, b], [out], arrays, {f"d{k}": v for k, v in enumerate(shape)}, want=[want.astype("f4")], atol=1e-5)
+    lowered = check(
+        [x, s, b],
+        [out],
+        arrays,
+        {f"d{k}": v for k, v in enumerate(shape)},
+        want=[want.astype("f4")],
+        atol=1e-5,
+    )
     assert not lowered.kernel.workspaces
 
 
 def test_layer_norm_over_two_dimensions_with_broadcast_scale():
-    x, s, b = placeholder("x", (n, 3, 20), "float32"), placeholder("s", (3, 20), "float32"), placeholder("b", (3, 20), "float32")
+    x, s, b = (
+        placeholder("x", (n, 3, 20), "float32"),
+        placeholder("s", (3, 20), "float32"),
+        placeholder("b", (3, 20), "float32"),
+    )
     arrays = randoms(3, (5, 3, 20), (3, 20), (3, 20))
     check([x, s, b], [norm(x, (n,), 1, s, b)], arrays, {"n": 5}, atol=1e-5)
 

@@ -1,7 +1,7 @@
 """Who is scheduled how: from a computation to a kernel.
 
-`lower` brings the computation into a region, folds what depends on constants only, and asks each strategy in turn; the
-last one takes any region.
+`lower` brings the computation into a region, folds what depends on constants only, and asks each strategy in
+turn; the last one takes any region.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ def lower(
     *,
     constants: Mapping[int, np.ndarray] = {},  # noqa: B006 - never changed
 ) -> Lowered:
-    """The kernel that computes `outputs` (buffers whose producers form the computation) from `inputs` (placeholders).
+    """The kernel that computes `outputs` (buffers whose producers form the computation) from `inputs`
+    (placeholders).
 
     constants: contents of inputs that are known at compile time, by position.
     """

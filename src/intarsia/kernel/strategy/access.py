@@ -8,7 +8,20 @@ from dataclasses import dataclass, replace
 from intarsia.dim import Dim, Symbol, as_dim, product
 from intarsia.kernel.compute import fresh
 from intarsia.kernel.expr import (
-    Axis, Binary, Buffer, Const, Expr, Index, IndexLike, Load, Reduce, Select, subexpressions, substitute, transform, walk,
+    Axis,
+    Binary,
+    Buffer,
+    Const,
+    Expr,
+    Index,
+    IndexLike,
+    Load,
+    Reduce,
+    Select,
+    subexpressions,
+    substitute,
+    transform,
+    walk,
 )  # fmt: skip
 from intarsia.kernel.simplify import Ranges, Simplifier
 from intarsia.kernel.stmt import Stmt, store
@@ -25,7 +38,9 @@ class Memory(Flat):
         self._rows: dict[tuple[int, Dim], Buffer] = {}
 
     def flat(self, load: Load) -> Load:
-        """The same element by its address. A data-dependent index keeps a dimension of its own: buffer[place, rest]."""
+        """The same element by its address. A data-dependent index keeps a dimension of its own:
+        buffer[place, rest].
+        """
         if all(isinstance(i, Dim) for i in load.indices):
             return self.load(load)
         shape = load.buffer.shape
@@ -96,7 +111,9 @@ def mergeable(outer: Axis, inner: Axis, dims: Iterable[Dim]) -> bool:
 
 
 def collapse(axes: Sequence[Axis], dims: Sequence[Dim]) -> tuple[tuple[Axis, ...], dict[str, Dim]]:
-    """(fewer axes, what the old variables are in terms of the new ones) where neighbours are one loop in all `dims`."""
+    """(fewer axes, what the old variables are in terms of the new ones) where neighbours are one loop in all
+    `dims`.
+    """
     dims = list(dims)
     result = list(axes)
     env: dict[str, Dim] = {}
@@ -125,13 +142,16 @@ def ranges_of(axes: Iterable[Axis]) -> Ranges:
 def divided(axes: Sequence[Axis], values: Sequence[Expr]) -> tuple[tuple[Axis, ...], dict[str, Dim]]:
     """Axes taken apart where something needs var // s or var % s, for s that divides the extent.
 
-    (new axes, old variables in terms of the new ones); under the new axes' ranges the divisions simplify away.
+    (new axes, old variables in terms of the new ones); under the new axes' ranges the divisions simplify
+    away.
     """
     result = list(axes)
     env: dict[str, Dim] = {}
     for _ in range(_SPLITS):
         dims = [d.subst(env) for d in forms(values)]
-        found = next((x for k in range(len(result)) if (x := _division(result[k], dims, result)) is not None), None)
+        found = next(
+            (x for k in range(len(result)) if (x := _division(result[k], dims, result)) is not None), None
+        )
         if found is None:
             break
         axis, s = found
@@ -180,8 +200,10 @@ def depends(e: Expr, names: frozenset[str] | set[str], memo: dict[int, bool]) ->
     if found is None:
         match e:
             case Load():
-                found = e.buffer.scope != "global" and bool(e.indices) and any(
-                    isinstance(i, Dim) and i.symbols() & names for i in e.indices
+                found = (
+                    e.buffer.scope != "global"
+                    and bool(e.indices)
+                    and any(isinstance(i, Dim) and i.symbols() & names for i in e.indices)
                 )
                 found = found or any(isinstance(i, Dim) and bool(i.symbols() & names) for i in e.indices)
             case Index():
@@ -254,4 +276,6 @@ def tidy(assigns: Sequence[Assign], axes: Iterable[Axis], ranges: Ranges | None 
     """Assignments simplified under the axes' ranges."""
     known = {a.var: (as_dim(0), a.extent - 1) for a in axes}
     simple = Simplifier(ranges.within(known) if ranges else Ranges(known))
-    return [Assign(a.target, tuple(simple.ranges.dim(i) for i in a.indices), simple(a.value)) for a in assigns]
+    return [
+        Assign(a.target, tuple(simple.ranges.dim(i) for i in a.indices), simple(a.value)) for a in assigns
+    ]

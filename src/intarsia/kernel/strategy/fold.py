@@ -1,7 +1,7 @@
 """Stages that depend on constants only are computed now, and become inputs.
 
-The evaluation is vectorised: every loop variable is an index array along its own dimension. `Select` is lazy in that
-loads of arms that are not chosen are clamped into their buffer, and their values dropped.
+The evaluation is vectorised: every loop variable is an index array along its own dimension. `Select` is lazy
+in that loads of arms that are not chosen are clamped into their buffer, and their values dropped.
 """
 
 from __future__ import annotations
@@ -16,7 +16,20 @@ from intarsia.dim import Dim, product
 from intarsia.kernel.compute import Stage, placeholder
 from intarsia.kernel.evaluate import is_float, numpy_type
 from intarsia.kernel.expr import (
-    COMPARE, Binary, Buffer, Cast, Const, Expr, Index, Load, Reduce, Select, Unary, identity_of, subexpressions, transform,
+    COMPARE,
+    Binary,
+    Buffer,
+    Cast,
+    Const,
+    Expr,
+    Index,
+    Load,
+    Reduce,
+    Select,
+    Unary,
+    identity_of,
+    subexpressions,
+    transform,
     walk,
 )  # fmt: skip
 from intarsia.kernel.strategy.region import producers
@@ -47,17 +60,30 @@ def _foldable(b: Buffer, stage: Stage, values: Mapping[int, np.ndarray]) -> bool
         return False
     names = set(stage.axes) | ({a.var for a in stage.body.axes} if isinstance(stage.body, Reduce) else set())
     for n in walk(stage.body):
-        dims = [i for i in n.indices if isinstance(i, Dim)] if isinstance(n, Load) else [n.dim] if isinstance(n, Index) else []
+        dims = (
+            [i for i in n.indices if isinstance(i, Dim)]
+            if isinstance(n, Load)
+            else [n.dim]
+            if isinstance(n, Index)
+            else []
+        )
         if any(d.symbols() - names for d in dims):
             return False
-        if isinstance(n, Unary) and n.op == "tan" or isinstance(n, Reduce) and not all(a.extent.is_const for a in n.axes):
+        if (
+            isinstance(n, Unary)
+            and n.op == "tan"
+            or isinstance(n, Reduce)
+            and not all(a.extent.is_const for a in n.axes)
+        ):
             return False
     size = product(b.shape).value
     inner = product(a.extent for a in stage.body.axes).value if isinstance(stage.body, Reduce) else 1
     return size * inner <= _MOST and size <= max(4096, _GROWTH * sum(values[id(x)].size for x in reads))
 
 
-def _rebuilt(order, outputs, given: set[int], values: Mapping[int, np.ndarray]) -> tuple[dict[Buffer, np.ndarray], list[Buffer]]:
+def _rebuilt(
+    order, outputs, given: set[int], values: Mapping[int, np.ndarray]
+) -> tuple[dict[Buffer, np.ndarray], list[Buffer]]:
     """The computation with folded stages as inputs."""
     extra: dict[Buffer, np.ndarray] = {}
     new: dict[int, Buffer] = {}
@@ -75,6 +101,7 @@ def _rebuilt(order, outputs, given: set[int], values: Mapping[int, np.ndarray]) 
             continue
         if isinstance(producer, Stage):
             if any(operand(x) is not x for x in producer.inputs):
+
                 def leaf(n: Expr) -> Expr | None:
                     if isinstance(n, Load) and operand(n.buffer) is not n.buffer:
                         return replace(n, buffer=operand(n.buffer))
@@ -88,25 +115,61 @@ def _rebuilt(order, outputs, given: set[int], values: Mapping[int, np.ndarray]) 
     return extra, [operand(b) for b in outputs]
 
 
-# ---- evaluation -------------------------------------------------------------------------------------------------
+# ---- evaluation --------------------------------------------------------------------------------------------
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 _FLOAT = {
-    "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin,
-    "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "asinh": np.arcsinh,
-    "acosh": np.arccosh, "atanh": np.arctanh, "rsqrt": lambda x: 1 / np.sqrt(x), "reciprocal": lambda x: 1 / x,
-    "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "erf": _erf, "floor": np.floor, "ceil": np.ceil, "round": np.rint,
+    "exp": np.exp,
+    "log": np.log,
+    "sqrt": np.sqrt,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tan": np.tan,
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "tanh": np.tanh,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "reciprocal": lambda x: 1 / x,
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "erf": _erf,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round": np.rint,
     "trunc": np.trunc,
-}  # fmt: skip
+}
 _BINARY = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "min": np.minimum, "max": np.maximum, "eq": np.equal,
-    "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "and": np.logical_and,
-    "or": np.logical_or, "xor": np.logical_xor, "bitand": np.bitwise_and, "bitor": np.bitwise_or, "bitxor": np.bitwise_xor,
-    "fmod": np.fmod, "mod": np.mod, "floordiv": np.floor_divide,
-}  # fmt: skip
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "min": np.minimum,
+    "max": np.maximum,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "and": np.logical_and,
+    "or": np.logical_or,
+    "xor": np.logical_xor,
+    "bitand": np.bitwise_and,
+    "bitor": np.bitwise_or,
+    "bitxor": np.bitwise_xor,
+    "fmod": np.fmod,
+    "mod": np.mod,
+    "floordiv": np.floor_divide,
+}
 _REDUCE = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min, "any": np.any, "all": np.all}
 
 
-def evaluate(b: Buffer, values: Mapping[int, np.ndarray], symbols: Mapping[str, int] | None = None) -> np.ndarray:
+def evaluate(
+    b: Buffer, values: Mapping[int, np.ndarray], symbols: Mapping[str, int] | None = None
+) -> np.ndarray:
     """The elements of a stage, all buffers that it reads being in `values` (by identity)."""
     stage = b.producer
     assert isinstance(stage, Stage)
@@ -130,7 +193,9 @@ def evaluate(b: Buffer, values: Mapping[int, np.ndarray], symbols: Mapping[str, 
 def _reduced(body: Reduce, each: np.ndarray, kept: int) -> np.ndarray:
     axes = tuple(range(kept, each.ndim))
     if body.op in ("argmin", "argmax"):
-        return getattr(np, body.op)(each, axis=axes[0]) if each.size else np.zeros(each.shape[:kept], np.int64)
+        return (
+            getattr(np, body.op)(each, axis=axes[0]) if each.size else np.zeros(each.shape[:kept], np.int64)
+        )
     if not each.size:
         return np.full(each.shape[:kept], identity_of(body.op, body.dtype).value)
     logic = {"sum": np.any, "max": np.any, "prod": np.all, "min": np.all} if body.dtype == "bool" else {}
@@ -167,7 +232,9 @@ class _Evaluation:
                 return dim_values(e.dim, self.env)
             case Load():
                 array = self.values[id(e.buffer)]
-                places = [dim_values(i, self.env) if isinstance(i, Dim) else self.done[id(i)] for i in e.indices]
+                places = [
+                    dim_values(i, self.env) if isinstance(i, Dim) else self.done[id(i)] for i in e.indices
+                ]
                 if array.size == 0:
                     return np.zeros(np.broadcast_shapes(*(p.shape for p in places)), array.dtype)
                 return array[tuple(np.clip(p, 0, n - 1) for p, n in zip(places, array.shape))]
@@ -191,7 +258,9 @@ def dim_values(d: Dim, env: Mapping[str, np.ndarray | int]) -> np.ndarray:
             if atom.kind == "sym":
                 value = np.asarray(env[atom.name], np.int64)
             else:
-                op = {"floordiv": np.floor_divide, "mod": np.mod, "min": np.minimum, "max": np.maximum}[atom.kind]
+                op = {"floordiv": np.floor_divide, "mod": np.mod, "min": np.minimum, "max": np.maximum}[
+                    atom.kind
+                ]
                 value, *rest = (dim_values(a, env) for a in atom.args)
                 for x in rest:
                     value = op(value, x)
@@ -237,14 +306,20 @@ def binary_values(op: str, a: np.ndarray, b: np.ndarray, dtype: str) -> np.ndarr
     if op in ("shl", "shr"):
         width = a.dtype.itemsize * 8
         legal = (b >= 0) & (b < width)
-        shifted = np.left_shift(a, np.where(legal, b, 0)) if op == "shl" else np.right_shift(a, np.where(legal, b, 0))
+        shifted = (
+            np.left_shift(a, np.where(legal, b, 0))
+            if op == "shl"
+            else np.right_shift(a, np.where(legal, b, 0))
+        )
         return np.where(legal, shifted, 0)
     if op == "pow":
         from intarsia.kernel.evaluate import binary
 
         return np.frompyfunc(lambda x, y: binary("pow", x, y, dtype), 2, 1)(a, b).astype(a.dtype)
     if dtype == "bool" and op in ("add", "sub", "mul", "min", "max", "bitand", "bitor", "bitxor"):
-        op = {"add": "xor", "sub": "xor", "mul": "and", "min": "and", "max": "or"}.get(op, op.removeprefix("bit"))
+        op = {"add": "xor", "sub": "xor", "mul": "and", "min": "and", "max": "or"}.get(
+            op, op.removeprefix("bit")
+        )
     result = _BINARY[op](a, b)
     return result if op in COMPARE else np.asarray(result).astype(a.dtype)
 
@@ -260,4 +335,8 @@ def cast_values(x: np.ndarray, source: str, dtype: str) -> np.ndarray:
     whole = np.trunc(x.astype(np.float64))
     inside = (whole >= float(info.min)) & (whole < float(info.max) + 1)
     safe = np.where(inside, whole, 0).astype(np.dtype(dtype))
-    return np.where(np.isnan(x), 0, np.where(whole > 0, np.where(inside, safe, info.max), np.where(inside, safe, info.min)))
+    return np.where(
+        np.isnan(x),
+        0,
+        np.where(whole > 0, np.where(inside, safe, info.max), np.where(inside, safe, info.min)),
+    )

@@ -1,4 +1,6 @@
-"""Loops around assignments: strips of vectors innermost, tiles where memory is crossed, parallel chunks outside."""
+"""Loops around assignments: strips of vectors innermost, tiles where memory is crossed, parallel chunks
+outside.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,17 @@ from intarsia.kernel.expr import Axis, Binary, Buffer, Const, Expr, Index, Load,
 from intarsia.kernel.simplify import Ranges, as_index
 from intarsia.kernel.stmt import Allocate, Bind, For, Stmt, block, loop, store
 from intarsia.kernel.strategy.access import (
-    Assign, collapse, divided, forms, invariants, loads_of, ranges_of, replaced, stride, tidy, without_units,
+    Assign,
+    collapse,
+    divided,
+    forms,
+    invariants,
+    loads_of,
+    ranges_of,
+    replaced,
+    stride,
+    tidy,
+    without_units,
 )  # fmt: skip
 from intarsia.kernel.strategy.cost import cost, guess
 from intarsia.kernel.target import ITEMSIZE, Target
@@ -24,7 +36,8 @@ _TILE = 16
 def pieces(extent: Dim, lanes: int, unroll: int, emit: Callable[[Dim, int, Dim | None], Stmt]) -> Stmt:
     """`emit(start, count, active)` for consecutive runs that make up 0 … extent-1.
 
-    First runs of `unroll` vectors of `lanes`, then of one; the last is ragged: only `active` of its elements are there.
+    First runs of `unroll` vectors of `lanes`, then of one; the last is ragged: only `active` of its elements
+    are there.
     """
     width = lanes * unroll
 
@@ -103,9 +116,11 @@ def work_of(nanoseconds: float, count: Dim) -> Dim:
     return (count * thousandths + 999) // 1000
 
 
-# ---- values kept through a loop ---------------------------------------------------------------------------------
+# ---- values kept through a loop ----------------------------------------------------------------------------
 def hoisted(assigns: Sequence[Assign], names: frozenset[str], make: Callable[[list[Assign]], Stmt]) -> Stmt:
-    """`make(assigns)` with what does not change with the variables computed before: in registers, or bound as an index."""
+    """`make(assigns)` with what does not change with the variables computed before: in registers, or bound
+    as an index.
+    """
     parts: dict[int, Expr] = {}
     for a in assigns:
         parts.update((id(e), e) for e in invariants(a.value, names))
@@ -120,7 +135,11 @@ def hoisted(assigns: Sequence[Assign], names: frozenset[str], make: Callable[[li
         elif id(e) not in places:
             registers.append((Buffer("kept", (), e.dtype, "register"), e))
             new[id(e)] = Load(registers[-1][0], ())
-    body = make([Assign(a.target, a.indices, replaced(a.value, new)) for a in assigns]) if new else make(list(assigns))
+    body = (
+        make([Assign(a.target, a.indices, replaced(a.value, new)) for a in assigns])
+        if new
+        else make(list(assigns))
+    )
     for name, e in reversed(binds):
         body = Bind(name, e, body)
     for b, e in reversed(registers):
@@ -128,9 +147,11 @@ def hoisted(assigns: Sequence[Assign], names: frozenset[str], make: Callable[[li
     return body
 
 
-# ---- cuts -------------------------------------------------------------------------------------------------------
+# ---- cuts --------------------------------------------------------------------------------------------------
 def cut_of(e: Binary, axes: Sequence[Axis]) -> tuple[Axis, Dim] | None:
-    """(axis, place) where a comparison of indices changes its truth along one axis; None for other comparisons."""
+    """(axis, place) where a comparison of indices changes its truth along one axis; None for other
+    comparisons.
+    """
     a, b = as_index(e.a), as_index(e.b)
     if a is None or b is None:
         return None
@@ -156,7 +177,11 @@ def cuts(assigns: Sequence[Assign], axes: Sequence[Axis]) -> list[tuple[Axis, Di
             if not isinstance(s, Select):
                 continue
             for n in walk(s.cond):
-                if isinstance(n, Binary) and n.op in ("lt", "le", "gt", "ge", "eq", "ne") and id(n) not in seen:
+                if (
+                    isinstance(n, Binary)
+                    and n.op in ("lt", "le", "gt", "ge", "eq", "ne")
+                    and id(n) not in seen
+                ):
                     seen.add(id(n))
                     cut = cut_of(n, axes)
                     if cut is not None:
@@ -164,8 +189,12 @@ def cuts(assigns: Sequence[Assign], axes: Sequence[Axis]) -> list[tuple[Axis, Di
     return found
 
 
-def halves(axis: Axis, place: Dim, assigns: Sequence[Assign], ranges: Ranges) -> list[tuple[Axis, Dim, list[Assign]]]:
-    """The axis before and from `place`: (axis, first value of the old variable, assignments with conditions decided)."""
+def halves(
+    axis: Axis, place: Dim, assigns: Sequence[Assign], ranges: Ranges
+) -> list[tuple[Axis, Dim, list[Assign]]]:
+    """The axis before and from `place`: (axis, first value of the old variable, assignments with conditions
+    decided).
+    """
     middle = ranges.dim(dmin(dmax(place, 0), axis.extent))
     result = []
     for before, first, extent in ((True, as_dim(0), middle), (False, middle, axis.extent - middle)):
@@ -174,7 +203,11 @@ def halves(axis: Axis, place: Dim, assigns: Sequence[Assign], ranges: Ranges) ->
         part = Axis(fresh("s"), extent)
 
         def decided(n: Expr, before: bool = before) -> Expr | None:
-            if isinstance(n, Binary) and n.op in ("lt", "le", "gt", "ge") and cut_of(n, [axis]) == (axis, place):
+            if (
+                isinstance(n, Binary)
+                and n.op in ("lt", "le", "gt", "ge")
+                and cut_of(n, [axis]) == (axis, place)
+            ):
                 d = as_index(n.a) - as_index(n.b)  # type: ignore[operator]
                 rising = d.coefficient(axis.var) == 1
                 low = (n.op in ("lt", "le")) == rising  # true before the place
@@ -187,7 +220,7 @@ def halves(axis: Axis, place: Dim, assigns: Sequence[Assign], ranges: Ranges) ->
     return result
 
 
-# ---- whole nests ------------------------------------------------------------------------------------------------
+# ---- whole nests -------------------------------------------------------------------------------------------
 class Nest:
     """Schedules assignments over a box of axes; all their iterations are independent."""
 
@@ -230,7 +263,7 @@ class Nest:
             return self._line(last, assigns, each)
         return self._rows(outer, last, assigns, each)
 
-    # ---- one long line ----------------------------------------------------------------------------------------
+    # ---- one long line -------------------------------------------------------------------------------------
     def _line(self, axis: Axis, assigns: list[Assign], each: float) -> Stmt:
         chunk = max(64, int(CHUNK / each) // 64 * 64)
         if not self.share or axis.extent.is_const and axis.extent.value < 2 * chunk:
@@ -258,16 +291,22 @@ class Nest:
         unroll = unroll_for(sum(cost(a.value) for a in assigns))
 
         def strip(kept: list[Assign]) -> Stmt:
-            return strips(axis.extent, lanes, unroll, lambda i: block(*(a.substituted({axis.var: i}).stmt() for a in kept)))
+            return strips(
+                axis.extent,
+                lanes,
+                unroll,
+                lambda i: block(*(a.substituted({axis.var: i}).stmt() for a in kept)),
+            )
 
         return hoisted(assigns, frozenset({axis.var}), strip)
 
-    # ---- rows -------------------------------------------------------------------------------------------------
+    # ---- rows ----------------------------------------------------------------------------------------------
     def _rows(self, outer: Sequence[Axis], last: Axis, assigns: list[Assign], each: float) -> Stmt:
         return self.shared(outer, self.row(last, assigns), each * guess(last.extent), last.extent, each)
 
     def shared(self, outer: Sequence[Axis], body: Stmt, inner: float, count: Dim, each: float) -> Stmt:
-        """Outer loops around `body`: the inner ones serial until there is enough work to share, the rest parallel.
+        """Outer loops around `body`: the inner ones serial until there is enough work to share, the rest
+        parallel.
 
         inner: nanoseconds of one body, about; `count` elements of `each` nanoseconds exactly.
         """
@@ -294,7 +333,7 @@ class Nest:
             break
         return parallel_over(rest, body, work_of(each, count))
 
-    # ---- transpositions ---------------------------------------------------------------------------------------
+    # ---- transpositions ------------------------------------------------------------------------------------
     def _crossing(self, axes: Sequence[Axis], assigns: Sequence[Assign]) -> Axis | None:
         """An outer axis along which some load is contiguous that is not so along the last one."""
         last = axes[-1]
@@ -345,7 +384,11 @@ class Nest:
 
         def make(i: Dim) -> Stmt:
             return block(
-                *(a.substituted({across.var: i, last.var: as_dim(j)}).stmt() for j in range(last.extent.value) for a in assigns)
+                *(
+                    a.substituted({across.var: i, last.var: as_dim(j)}).stmt()
+                    for j in range(last.extent.value)
+                    for a in assigns
+                )
             )
 
         each = each + 0.5
@@ -357,9 +400,15 @@ class Nest:
         c = fresh("c")
         first = Symbol(c) * chunk
         left = fresh("n")
-        body = Bind(left, dmin(chunk, across.extent - first), strips(Symbol(left), lanes, 1, lambda i: make(first + i)))
+        body = Bind(
+            left,
+            dmin(chunk, across.extent - first),
+            strips(Symbol(left), lanes, 1, lambda i: make(first + i)),
+        )
         count = last.extent * chunk
-        return self.shared([*others, Axis(c, ceildiv(across.extent, chunk))], body, each * guess(count), count, each)
+        return self.shared(
+            [*others, Axis(c, ceildiv(across.extent, chunk))], body, each * guess(count), count, each
+        )
 
 
 __all__ = ["Index", "Nest", "hoisted", "parallel_over", "ranges_of", "strips", "unroll_for", "work_of"]

@@ -1,7 +1,9 @@
-"""Reductions, one at a time: along rows with vector accumulators, or down columns with one accumulator a column.
+"""Reductions, one at a time: along rows with vector accumulators, or down columns with one accumulator a
+column.
 
     rows:     contiguous in memory along the reduced axis: vectors of partial results, combined at the end
-    columns:  contiguous along a kept axis: a few vectors of columns are held in registers while the reduced axes run
+    columns:  contiguous along a kept axis: a few vectors of columns are held in registers while the reduced
+    axes run
 
 Where there are few results and many elements, threads reduce parts, which are then reduced themselves.
 """
@@ -14,12 +16,32 @@ from dataclasses import dataclass, replace
 from intarsia.dim import Dim, Symbol, as_dim, ceildiv, dmin, product
 from intarsia.kernel.compute import fresh
 from intarsia.kernel.expr import (
-    Axis, Binary, Buffer, Const, Expr, Index, LaneReduce, Reduce, Select, Unary, cast, identity_of, substitute,
+    Axis,
+    Binary,
+    Buffer,
+    Const,
+    Expr,
+    Index,
+    LaneReduce,
+    Reduce,
+    Select,
+    Unary,
+    cast,
+    identity_of,
+    substitute,
 )  # fmt: skip
 from intarsia.kernel.simplify import Simplifier
 from intarsia.kernel.stmt import Allocate, Bind, For, Stmt, block, loop, store
 from intarsia.kernel.strategy.access import (
-    Assign, Memory, collapse, divided, forms, loads_of, ranges_of, stride, without_units,
+    Assign,
+    Memory,
+    collapse,
+    divided,
+    forms,
+    loads_of,
+    ranges_of,
+    stride,
+    without_units,
 )  # fmt: skip
 from intarsia.kernel.strategy.cost import cost, guess
 from intarsia.kernel.strategy.nest import CHUNK, SHARED, Nest, hoisted, lanes_of, pieces
@@ -102,7 +124,7 @@ def normal(loops: Loops, memory: Memory) -> Reduction | Assign:
     return Reduction(outer, inner, reduce.op, simple(substitute(value, env)), view, place.subst(env))
 
 
-# ---- accumulating along an axis ---------------------------------------------------------------------------------
+# ---- accumulating along an axis ----------------------------------------------------------------------------
 def accumulate(
     op: str,
     axes: Sequence[Axis],
@@ -162,7 +184,9 @@ def _size(op: str, value: Expr, extent: Dim) -> int:
 
 
 class _Accumulator:
-    """Partial results in registers, one for each lane. extent: of the axis whose places argmin and argmax count."""
+    """Partial results in registers, one for each lane. extent: of the axis whose places argmin and argmax
+    count.
+    """
 
     def __init__(self, op: str, value: Expr, width: int, extent: Dim):
         self.op, self.width = op, width
@@ -176,7 +200,9 @@ class _Accumulator:
 
     def clear(self) -> Stmt:
         lane = fresh("l")
-        stmts = [store(self.best, (Symbol(lane),), identity_of(op_for(self.op, self.best.dtype), self.best.dtype))]
+        stmts = [
+            store(self.best, (Symbol(lane),), identity_of(op_for(self.op, self.best.dtype), self.best.dtype))
+        ]
         if self.where is not None:
             stmts.append(store(self.where, (Symbol(lane),), Const(0, self.where.dtype)))
         return For(lane, as_dim(self.width), block(*stmts), "vector")
@@ -187,14 +213,18 @@ class _Accumulator:
             return [store(self.best, (lane,), combine(self.op, old, value))]
         better = is_better(self.op, value, old)
         return [
-            store(self.where, (lane,), Select(better, cast(Index(place), self.where.dtype), self.where[lane])),
+            store(
+                self.where, (lane,), Select(better, cast(Index(place), self.where.dtype), self.where[lane])
+            ),
             store(self.best, (lane,), Select(better, value, old)),
         ]
 
     def finish(self, use: Callable[[Expr], Stmt]) -> Stmt:
         """`use` of all lanes' result."""
         if self.where is None:
-            return use(LaneReduce(op_for(self.op, self.best.dtype), self.best) if self.width > 1 else self.best[0])
+            return use(
+                LaneReduce(op_for(self.op, self.best.dtype), self.best) if self.width > 1 else self.best[0]
+            )
         best, where = self.best, self.where
         stmts: list[Stmt] = []
         for i in range(1, self.width):
@@ -209,7 +239,7 @@ class _Accumulator:
         return block(*stmts, use(cast(where[0], "int64")))
 
 
-# ---- whole reductions -------------------------------------------------------------------------------------------
+# ---- whole reductions --------------------------------------------------------------------------------------
 class _Scheduler:
     def __init__(self, target: Target):
         self.target = target
@@ -231,14 +261,18 @@ class _Scheduler:
             inner, more = collapse(inner, dims)
             env = {**env, **more}
         simple = Simplifier(ranges_of([*outer, *inner]))
-        return replace(r, outer=outer, inner=inner, value=simple(substitute(r.value, env)), place=r.place.subst(env))
+        return replace(
+            r, outer=outer, inner=inner, value=simple(substitute(r.value, env)), place=r.place.subst(env)
+        )
 
     def _by_stride(self, r: Reduction) -> tuple[Axis, ...]:
         """Reduced axes in the order of memory."""
         loads = [n.indices[-1] for n in loads_of(r.value) if n.indices and isinstance(n.indices[-1], Dim)]
 
         def step(a: Axis) -> float:
-            found = [s for d in loads if isinstance(d, Dim) and (s := stride(d, a.var)) is not None and s != 0]
+            found = [
+                s for d in loads if isinstance(d, Dim) and (s := stride(d, a.var)) is not None and s != 0
+            ]
             return -guess(found[0]) if found else 0.0
 
         return tuple(sorted(r.inner, key=step))
@@ -260,7 +294,7 @@ class _Scheduler:
         wide = not last.extent.is_const or last.extent.value >= lanes
         return short and wide and any(s != 0 for s in along)
 
-    # ---- rows -------------------------------------------------------------------------------------------------
+    # ---- rows ----------------------------------------------------------------------------------------------
     def _rows(self, r: Reduction) -> Stmt:
         inner = list(r.inner)
         if not r.is_arg:
@@ -274,7 +308,7 @@ class _Scheduler:
         count = r.steps
         return Nest(self.target).shared(r.outer, body, each * guess(count), count, each) if r.outer else body
 
-    # ---- columns ----------------------------------------------------------------------------------------------
+    # ---- columns -------------------------------------------------------------------------------------------
     def _columns(self, r: Reduction) -> Stmt:
         *outer, last = r.outer
         lanes = lanes_of(self.target, [r.value], [r.target])
@@ -304,17 +338,23 @@ class _Scheduler:
         column = start + Symbol(lane)
         place = Symbol(r.inner[-1].var) if r.is_arg else as_dim(0)
         value = substitute(r.value, {last.var: column})
-        body: Stmt = For(lane, as_dim(count), block(*acc.step(Symbol(lane), value, place)), "vector", active=active)
+        body: Stmt = For(
+            lane, as_dim(count), block(*acc.step(Symbol(lane), value, place)), "vector", active=active
+        )
         for a in reversed(r.inner):
             body = loop(a.var, a.extent, body)
         out = fresh("l")
         result = cast(acc.where[Symbol(out)], "int64") if acc.where is not None else acc.best[Symbol(out)]
         write = store(r.target, (r.place.subst({last.var: start + Symbol(out)}),), result)
-        return acc.allocated(block(acc.clear(), body, For(out, as_dim(count), write, "vector", active=active)))
+        return acc.allocated(
+            block(acc.clear(), body, For(out, as_dim(count), write, "vector", active=active))
+        )
 
-    # ---- parts ------------------------------------------------------------------------------------------------
+    # ---- parts ---------------------------------------------------------------------------------------------
     def _split(self, r: Reduction) -> tuple[Reduction, Reduction, Buffer] | None:
-        """(reduction of parts, reduction of their results, workspace) where one result's elements are worth sharing."""
+        """(reduction of parts, reduction of their results, workspace) where one result's elements are worth
+        sharing.
+        """
         results = product(a.extent for a in r.outer)
         if self.target.cores < 2 or r.is_arg or not results.is_const or not r.inner:
             return None

@@ -1,20 +1,20 @@
 """A kernel's computation in normal form: what is inlined, and what must stand in memory.
 
-Injective stages disappear into their consumers unless they are results, feed an opaque computation, or are costly and
-would be evaluated more often than they have elements. What is left are roots, in order: every root's expression reads
-only inputs and buffers of earlier roots.
+Injective stages disappear into their consumers unless they are results, feed an opaque computation, or are
+costly and would be evaluated more often than they have elements. What is left are roots, in order: every
+root's expression reads only inputs and buffers of earlier roots.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Union
 
 import numpy as np
 
 from intarsia.dim import Dim, product
-from intarsia.kernel.compute import Opaque, Stage, compute, fresh
+from intarsia.kernel.compute import Opaque, Stage, compute
 from intarsia.kernel.expr import Axis, Buffer, Expr, Load, Reduce, substitute, transform, walk
 from intarsia.kernel.simplify import Ranges, Simplifier
 from intarsia.kernel.strategy.cost import cost, guess
@@ -83,7 +83,9 @@ def copied(buffer: Buffer) -> Buffer:
     return compute(buffer.shape, lambda *i: buffer[i], dtype=buffer.dtype, name=f"{buffer.name}.copy")
 
 
-def region_of(name: str, inputs: Sequence[Buffer], outputs: Sequence[Buffer], constants: Mapping[Buffer, np.ndarray]) -> Region:
+def region_of(
+    name: str, inputs: Sequence[Buffer], outputs: Sequence[Buffer], constants: Mapping[Buffer, np.ndarray]
+) -> Region:
     """The region; a result that is an input or another result is copied."""
     results: list[Buffer] = []
     for out in outputs:
@@ -143,7 +145,11 @@ class _Planner:
             assert isinstance(producer, Stage)
             axes = tuple(map(Axis, producer.axes, b.shape))
             body = self._inlined(producer, axes)
-            stays = id(b) in self.results or isinstance(body, Reduce) or self._must_stay(b, body, uses.get(id(b), []))
+            stays = (
+                id(b) in self.results
+                or isinstance(body, Reduce)
+                or self._must_stay(b, body, uses.get(id(b), []))
+            )
             if stays:
                 roots.append(Loops(b, axes, body))
             else:
@@ -155,7 +161,8 @@ class _Planner:
         """A buffer for every result; those that nobody reads get one as well."""
         mine = {int(b.name.rpartition(".")[2]): b for b in self.order if b.producer is producer}
         return tuple(
-            mine.get(i) or Buffer(f"{producer.name}.{i}", s, t, producer=producer) for i, (s, t) in enumerate(producer.outputs)
+            mine.get(i) or Buffer(f"{producer.name}.{i}", s, t, producer=producer)
+            for i, (s, t) in enumerate(producer.outputs)
         )
 
     def _uses(self) -> dict[int, list[tuple[Buffer, int]]]:
@@ -181,7 +188,9 @@ class _Planner:
             if isinstance(node, Load) and id(node.buffer) in self.body:
                 inner = node.buffer.producer
                 assert isinstance(inner, Stage)
-                return substitute(self.body[id(node.buffer)], dict(zip(inner.axes, node.indices, strict=True)))
+                return substitute(
+                    self.body[id(node.buffer)], dict(zip(inner.axes, node.indices, strict=True))
+                )
             return None
 
         body = transform(stage.body, leaf)
@@ -207,12 +216,3 @@ def _iterations(user: Buffer) -> float:
     if isinstance(stage.body, Reduce):
         total *= guess(product(a.extent for a in stage.body.axes))
     return total
-
-
-def renamed(loops: Loops) -> Loops:
-    """The same with fresh variables."""
-    axes = tuple(replace(a, var=fresh("i")) for a in loops.axes)
-    from intarsia.dim import Symbol
-
-    env = {a.var: Symbol(b.var) for a, b in zip(loops.axes, axes)}
-    return Loops(loops.buffer, axes, substitute(loops.body, env))

@@ -1,9 +1,10 @@
-"""Chains of reductions over the same rows (softmax, layer norm, …): one pass of a row after the other, while it is in L1.
+"""Chains of reductions over the same rows (softmax, layer norm, …): one pass of a row after the other, while
+it is in L1.
 
     for each row, in parallel:  m = max x;  y = exp(x - m), s = sum y;  y = y / s
 
-What there is one of in a row lives in a register; what there is one of for each element, in a result's own row where one
-fits, else in a row of scratch.
+What there is one of in a row lives in a register; what there is one of for each element, in a result's own
+row where one fits, else in a row of scratch.
 """
 
 from __future__ import annotations
@@ -16,7 +17,16 @@ from intarsia.kernel.compute import fresh
 from intarsia.kernel.expr import Axis, Buffer, Expr, Load, Reduce, substitute, transform
 from intarsia.kernel.stmt import Allocate, Bind, Kernel, Stmt, block, store
 from intarsia.kernel.strategy.access import (
-    Assign, Memory, collapse, divided, forms, loads_of, ranges_of, stride, tidy, without_units,
+    Assign,
+    Memory,
+    collapse,
+    divided,
+    forms,
+    loads_of,
+    ranges_of,
+    stride,
+    tidy,
+    without_units,
 )  # fmt: skip
 from intarsia.kernel.strategy.cost import cost, guess
 from intarsia.kernel.strategy.nest import Nest
@@ -35,7 +45,8 @@ class Member:
     """A root in terms of the common row and element variables.
 
     per:   'row' or 'element': what there is one value for
-    value: in terms of flat loads; `reduce`: the operation that combines the row's values, if it is a reduction
+    value: in terms of flat loads; `reduce`: the operation that combines the row's values, if it is a
+    reduction
     place: address in the root's own buffer
     """
 
@@ -105,9 +116,11 @@ class _Reader:
         matched_all = self._matched(axes, (*self.rows, *self.inner))
         if matched_all is None:
             return None
-        env = {v: d.subst(parts).subst(matched_all) for v, d in env.items()} | {
-            v: d.subst(matched_all) for v, d in parts.items()
-        } | matched_all
+        env = (
+            {v: d.subst(parts).subst(matched_all) for v, d in env.items()}
+            | {v: d.subst(matched_all) for v, d in parts.items()}
+            | matched_all
+        )
         value = self._value(substitute(body, env))
         return None if value is None else Member(root.buffer, "element", value, place.subst(env))
 
@@ -119,7 +132,9 @@ class _Reader:
     def _value(self, e: Expr) -> Expr | None:
         """e with flat loads, if it reads every other root at the common place only."""
         ranges = ranges_of((*self.rows, *self.inner))
-        e = tidy([Assign(Buffer("", (), e.dtype), (), self.memory.expr(e))], (*self.rows, *self.inner))[0].value
+        e = tidy([Assign(Buffer("", (), e.dtype), (), self.memory.expr(e))], (*self.rows, *self.inner))[
+            0
+        ].value
         for n in loads_of(e):
             base = n.buffer.of or n.buffer
             member = self.members.get(id(base))
@@ -139,7 +154,9 @@ class _Reader:
                 continue
             places = [n.indices[-1] for n in loads_of(m.value) if n.indices]
             along = [stride(p, last) if isinstance(p, Dim) else None for p in places]
-            if any(s is None or s not in (as_dim(0), as_dim(1)) for s in along) or not any(s == 1 for s in along):
+            if any(s is None or s not in (as_dim(0), as_dim(1)) for s in along) or not any(
+                s == 1 for s in along
+            ):
                 return False
         return True
 
@@ -148,7 +165,13 @@ class _Writer:
     """Builds the loops."""
 
     def __init__(
-        self, the_plan: Plan, memory: Memory, target: Target, rows: tuple[Axis, ...], inner: tuple[Axis, ...], members: list[Member]
+        self,
+        the_plan: Plan,
+        memory: Memory,
+        target: Target,
+        rows: tuple[Axis, ...],
+        inner: tuple[Axis, ...],
+        members: list[Member],
     ):
         self.plan, self.memory, self.target = the_plan, memory, target
         self.rows, self.inner, self.members = rows, inner, members
@@ -161,14 +184,20 @@ class _Writer:
         for k, m in enumerate(self.members):
             self.home[id(m.buffer)] = self._home(k, m)
         body = self._row()
-        rows, env = collapse(self.rows, forms([m.value for m in self.members], [m.place for m in self.members]))
+        rows, env = collapse(
+            self.rows, forms([m.value for m in self.members], [m.place for m in self.members])
+        )
         body_of_row = _renamed_rows(body, env)
         each = sum(cost(m.value) + 0.1 for m in self.members if m.per == "element" or m.reduce is not None)
         count = product(a.extent for a in self.inner)
-        whole = Nest(self.target).shared(rows, body_of_row, each * guess(count), count, each) if rows else body_of_row
+        whole = (
+            Nest(self.target).shared(rows, body_of_row, each * guess(count), count, each)
+            if rows
+            else body_of_row
+        )
         return kernel(self.plan.region, whole, self.workspaces)
 
-    # ---- where values live ------------------------------------------------------------------------------------
+    # ---- where values live ---------------------------------------------------------------------------------
     def _home(self, k: int, m: Member) -> tuple[Buffer, tuple[Dim, ...]]:
         if m.per == "row":
             self.stack.append(Buffer(f"row.{m.buffer.name}", (), m.buffer.dtype, "register"))
@@ -189,10 +218,14 @@ class _Writer:
         return self.memory.view(m.buffer), (m.place,)
 
     def _can_borrow(self, k: int, later: Member) -> bool:
-        """Whether member k's elements may lie in the result `later` until that is written: nobody reads them after it,
-        and no other member lies there."""
+        """Whether member k's elements may lie in the result `later` until that is written: nobody reads them
+        after it, and no other member lies there."""
         m = self.members[k]
-        if later.per != "element" or id(later.buffer) not in self.results or later.buffer.dtype != m.buffer.dtype:
+        if (
+            later.per != "element"
+            or id(later.buffer) not in self.results
+            or later.buffer.dtype != m.buffer.dtype
+        ):
             return False
         view = self.memory.view(later.buffer)
         if any(place[0] is view for place in self.home.values()):
@@ -214,7 +247,7 @@ class _Writer:
 
         return transform(e, leaf)
 
-    # ---- one row ----------------------------------------------------------------------------------------------
+    # ---- one row -------------------------------------------------------------------------------------------
     def _row(self) -> Stmt:
         stmts: list[Stmt] = []
         waiting: list[Assign] = []  # elements that the next reduction may compute on its way
@@ -234,7 +267,11 @@ class _Writer:
                 ahead = list(waiting) if self._together(value, waiting) else []
                 if not ahead:
                     flush()
-                stmts.append(accumulate(m.reduce, self.inner, value, self.target, lambda e, m=m: self._keep(m, e), ahead))
+                stmts.append(
+                    accumulate(
+                        m.reduce, self.inner, value, self.target, lambda e, m=m: self._keep(m, e), ahead
+                    )
+                )
                 waiting.clear()
             else:
                 stmts.append(self._keep(m, value))
@@ -245,9 +282,13 @@ class _Writer:
         return body
 
     def _together(self, value: Expr, waiting: Sequence[Assign]) -> bool:
-        """Whether one loop can compute the waiting elements and reduce: it has as few axes as the reduction alone."""
+        """Whether one loop can compute the waiting elements and reduce: it has as few axes as the reduction
+        alone.
+        """
         alone, _ = collapse(self.inner, forms([value]))
-        both, _ = collapse(self.inner, forms([value, *(a.value for a in waiting)], [i for a in waiting for i in a.indices]))
+        both, _ = collapse(
+            self.inner, forms([value, *(a.value for a in waiting)], [i for a in waiting for i in a.indices])
+        )
         return len(alone) == len(both)
 
     def _keep(self, m: Member, value: Expr) -> Stmt:
@@ -264,4 +305,3 @@ def _renamed_rows(body: Stmt, env: Mapping[str, Dim]) -> Stmt:
     for name, d in env.items():
         body = Bind(name, d, body)
     return body
-

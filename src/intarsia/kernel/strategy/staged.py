@@ -22,7 +22,9 @@ def stages(region: Region, target: Target) -> Kernel:
     memory = Memory()
     for root in the_plan.roots:
         if isinstance(root, Written):
-            own = [Buffer(f"{root.opaque.name}.scratch{i}", s, t) for i, (s, t) in enumerate(root.opaque.scratch)]
+            own = [
+                Buffer(f"{root.opaque.name}.scratch{i}", s, t) for i, (s, t) in enumerate(root.opaque.scratch)
+            ]
             scratch += own
             body.append(root.opaque.build(target, root.opaque.inputs, root.writes, own))
         else:
@@ -42,7 +44,9 @@ def schedule(loops: Loops, memory: Memory, target: Target) -> tuple[Stmt, Sequen
 def kernel(region: Region, body: Stmt, workspaces: Sequence[Buffer], *, flops: Dim | None = None) -> Kernel:
     """The region's kernel around a body."""
     buffers = (*region.inputs, *region.outputs, *workspaces)
-    return Kernel(region.name, region.inputs, region.outputs, tuple(workspaces), symbols_of(body, buffers), body, flops)
+    return Kernel(
+        region.name, region.inputs, region.outputs, tuple(workspaces), symbols_of(body, buffers), body, flops
+    )
 
 
 def symbols_of(body: Stmt, buffers: Iterable[Buffer]) -> tuple[str, ...]:
