@@ -32,8 +32,8 @@ class TileShape:
     width: int
 
 
-# (rows, vectors, cost of a product relative to the best shape): the sums fill the registers but for a row of B
-# and one element of A (and a product, where nothing multiplies and adds at once). Measured: within 3 % of each
+# (rows, vectors, cost relative to the best shape): the sums fill the registers but for a row of B,
+# one element of A, and a product where nothing multiplies and adds at once. Measured: within 3 % of each
 # other while all columns count, so that waste decides.
 _NO_FMA = ((4, 2, 1.0), (8, 1, 1.05))
 _FEW_REGISTERS = ((6, 2, 1.0), (4, 3, 1.01), (12, 1, 1.03))
