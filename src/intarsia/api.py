@@ -47,6 +47,7 @@ def compile(
     from intarsia.transform import optimize
     from intarsia.vm.build import build
     from intarsia.vm.compile import compile_module
+    from intarsia.vm.verify import verify
 
     start = time.perf_counter()
     tell = progress or (lambda _: None)
@@ -63,6 +64,8 @@ def compile(
     inputs, outputs = signatures(module, typing)
     tell("scheduling kernels")
     program = compile_module(module, machine, typing)
+    if os.environ.get("INTARSIA_VERIFY") == "1":
+        verify(program)
     objects: list[bytes] = []
     if tier == "native":
         program, objects = build(program, machine, progress=lambda name: tell(f"generating code: {name}"))

@@ -158,6 +158,19 @@ def long_chain(length: int = 40) -> IRModule:
     return main([x], y)
 
 
+def empty_frame() -> IRModule:
+    """What lies in the frame has no elements, in the first call or in every one."""
+    x, zero = Var("x", tensor((n, 16))), const(0, np.int64)
+    none = call("full", const([0, 3]), const(1, np.float32))
+    sums = call("reduce.sum", call("cumsum", call("cumsum", none, zero), zero), const([0]))
+    return main([x], Tuple((sums, call("cumsum", call("cumsum", x, zero), zero))))
+
+
+def frame_of_no_bytes() -> IRModule:
+    x, zero = Var("x", tensor((0,))), const(0, np.int64)
+    return main([x], call("cumsum", call("cumsum", x, zero), zero))
+
+
 def flag(value: bool) -> np.ndarray:
     return np.array(value)
 
@@ -192,5 +205,7 @@ CASES: list[tuple[str, Callable[[], IRModule], list[tuple[np.ndarray, ...]]]] = 
     ("compound_dimension", compound_dimension, [(floats(1),), (floats(7),)]),
     ("broadcast_of_two_symbols", broadcast_of_two_symbols, [(floats(4), floats(4))]),
     ("scalars", scalars, [(np.float32(1.5).reshape(()),)]),
+    ("empty_frame", empty_frame, [(floats(0, 16),), (floats(3, 16),)]),
+    ("frame_of_no_bytes", frame_of_no_bytes, [(floats(0),)]),
     ("long_chain", long_chain, [(floats(3, 5),)]),
 ]

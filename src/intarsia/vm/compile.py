@@ -158,7 +158,7 @@ class _FunctionCompiler:
     def _finish(self, params: Sequence[TensorType]) -> isa.Function:
         plan = memory.plan(self.body, self.sizes, self.bounds)
         offsets = {register: self._entry_int(offset) for register, offset in plan.offsets.items()}
-        if plan.size != 0:
+        if plan.offsets:  # its size may be 0: slots of empty tensors
             self.entry.append(isa.Frame(self._entry_int(plan.size)))
         code = memory.settle(self.entry + self.body, offsets)
         code = memory.insert_frees(code, len(params))

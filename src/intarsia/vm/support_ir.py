@@ -98,7 +98,7 @@ define internal ptr @intarsia_frame(ptr %c, i64 %bytes) {{
   %t = ptrtoint ptr %top to i64
   %e = ptrtoint ptr %end to i64
   %room = sub i64 %e, %t
-  %up = add i64 %bytes, 63
+  %up = add i64 %bytes, 64                        ; never nothing: the first chunk may not be there yet
   %size = and i64 %up, -64
   %fits = icmp ule i64 %size, %room
   br i1 %fits, label %here, label %elsewhere
