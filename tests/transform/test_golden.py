@@ -44,7 +44,11 @@ def test_pass_keeps_the_meaning(case: Path):
     for p in module.main.params:
         shape = tuple(d.evaluate(sizes) for d in p.type.shape)
         integer = "int" in p.type.dtype
-        args.append(rng.integers(0, 2, shape).astype(p.type.dtype) if integer else rng.random(shape).astype(p.type.dtype))
+        args.append(
+            rng.integers(0, 2, shape).astype(p.type.dtype)
+            if integer
+            else rng.random(shape).astype(p.type.dtype)
+        )
     wanted, got = evaluate(module, *args), evaluate(after, *args)
     if not isinstance(wanted, tuple):
         wanted, got = (wanted,), (got,)

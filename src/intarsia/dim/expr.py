@@ -87,8 +87,13 @@ class Dim:
     def symbol(self) -> str | None:
         """The name, if this is one bare symbol; else None."""
         if len(self.terms) == 1:
-            (monomial, coefficient), = self.terms.items()
-            if coefficient == 1 and len(monomial) == 1 and monomial[0][1] == 1 and monomial[0][0].kind == "sym":
+            ((monomial, coefficient),) = self.terms.items()
+            if (
+                coefficient == 1
+                and len(monomial) == 1
+                and monomial[0][1] == 1
+                and monomial[0][0].kind == "sym"
+            ):
                 return monomial[0][0].name
         return None
 
@@ -308,7 +313,7 @@ def _of_atom(atom: Atom) -> Dim:
 
 def _as_single_atom(d: Dim, kind: str) -> Atom | None:
     if len(d.terms) == 1:
-        (m, c), = d.terms.items()
+        ((m, c),) = d.terms.items()
         if c == 1 and len(m) == 1 and m[0][1] == 1 and m[0][0].kind == kind:
             return m[0][0]
     return None
@@ -329,7 +334,7 @@ def _divide_exactly(a: Dim, b: Dim) -> Dim | None:
     """a / b where b is one monomial that divides every term of a (b positive where it stands for a size)."""
     if len(b.terms) != 1:
         return None
-    (bm, bc), = b.terms.items()
+    ((bm, bc),) = b.terms.items()
     out: dict[Monomial, int] = {}
     for m, c in a.terms.items():
         if c % bc:

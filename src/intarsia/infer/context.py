@@ -8,8 +8,20 @@ from typing import NoReturn
 from intarsia.dim import Dim, Symbol
 from intarsia.infer.typing import Origin, Typing, Value, type_symbols
 from intarsia.infer.unify import (
-    ANY, FLEXIBLE, Equalities, Mismatch, Pairs, has_hole, is_flexible, map_top, map_type, named_leaves, relate, renamer,
-    resolve, solve,
+    ANY,
+    FLEXIBLE,
+    Equalities,
+    Mismatch,
+    Pairs,
+    has_hole,
+    is_flexible,
+    map_top,
+    map_type,
+    named_leaves,
+    relate,
+    renamer,
+    resolve,
+    solve,
 )  # fmt: skip
 from intarsia.ir.expr import Call, ConstructorRef, Expr, Function, GlobalVar, If, Match, Var
 from intarsia.ir.module import IRModule

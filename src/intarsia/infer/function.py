@@ -16,11 +16,39 @@ from intarsia.infer.contents import attr_dims, known_contents, map_attr, map_con
 from intarsia.infer.context import Context, Names, at_place, count_of, identifier, known_span, listed
 from intarsia.infer.typing import Typing, type_symbols
 from intarsia.infer.unify import (
-    ANY, Hole, Mismatch, Pairs, freeze, has_hole, instantiate, join, map_type, relate, resolve, map_top, named_leaves, with_sizes,
+    ANY,
+    Hole,
+    Mismatch,
+    Pairs,
+    freeze,
+    has_hole,
+    instantiate,
+    join,
+    map_top,
+    map_type,
+    named_leaves,
+    relate,
+    resolve,
+    with_sizes,
 )  # fmt: skip
 from intarsia.ir.expr import (
-    Attr, Call, Constant, ConstructorRef, Expr, Function, GlobalVar, If, Let, Match, OpRef, RefNew, RefRead, RefWrite,
-    Tuple, TupleGet, Var,
+    Attr,
+    Call,
+    Constant,
+    ConstructorRef,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    Let,
+    Match,
+    OpRef,
+    RefNew,
+    RefRead,
+    RefWrite,
+    Tuple,
+    TupleGet,
+    Var,
 )  # fmt: skip
 from intarsia.ir.module import IRModule
 from intarsia.ir.pattern import Pattern, PConstructor, PTuple, PVar

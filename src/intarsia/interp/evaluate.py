@@ -17,8 +17,23 @@ from intarsia.infer import Typing, infer, tensor_leaves
 from intarsia.infer.entry import Bind, entry_plan
 from intarsia.interp.values import ADTValue, Cell, Closure, Value
 from intarsia.ir.expr import (
-    Attr, Call, Constant, ConstructorRef, Expr, Function, GlobalVar, If, Let, Match, OpRef, RefNew, RefRead, RefWrite,
-    Tuple, TupleGet, Var,
+    Attr,
+    Call,
+    Constant,
+    ConstructorRef,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    Let,
+    Match,
+    OpRef,
+    RefNew,
+    RefRead,
+    RefWrite,
+    Tuple,
+    TupleGet,
+    Var,
 )  # fmt: skip
 from intarsia.ir.module import IRModule
 from intarsia.ir.pattern import Pattern, PConstructor, PTuple, PVar

@@ -1,8 +1,25 @@
 """Relay: a purely functional, statically typed language for models."""
 
 from intarsia.ir.expr import (
-    Attr, Call, Clause, Constant, ConstructorRef, Expr, Function, GlobalVar, If, Let, Match, OpRef, RefNew, RefRead,
-    RefWrite, Tuple, TupleGet, Var, call,
+    Attr,
+    Call,
+    Clause,
+    Constant,
+    ConstructorRef,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    Let,
+    Match,
+    OpRef,
+    RefNew,
+    RefRead,
+    RefWrite,
+    Tuple,
+    TupleGet,
+    Var,
+    call,
 )  # fmt: skip
 from intarsia.ir.module import ADT, Constructor, IRModule
 from intarsia.ir.pattern import Pattern, PConstructor, PTuple, PVar, Wildcard

@@ -13,7 +13,19 @@ import numpy as np
 
 from intarsia.dim import Dim
 from intarsia.ir.expr import (
-    Attr, Call, Constant, ConstructorRef, Expr, Function, GlobalVar, Let, Match, OpRef, Tuple, TupleGet, Var,
+    Attr,
+    Call,
+    Constant,
+    ConstructorRef,
+    Expr,
+    Function,
+    GlobalVar,
+    Let,
+    Match,
+    OpRef,
+    Tuple,
+    TupleGet,
+    Var,
 )  # fmt: skip
 from intarsia.ir.module import IRModule
 from intarsia.ir.pattern import Pattern, PConstructor, PTuple, PVar

@@ -79,7 +79,12 @@ def placeholder(name: str, shape: Sequence[DimLike], dtype: str) -> Buffer:
 
 
 def compute(
-    shape: Sequence[DimLike], element: Callable[..., Expr], *, dtype: str | None = None, name: str = "t", hint: dict[str, object] | None = None
+    shape: Sequence[DimLike],
+    element: Callable[..., Expr],
+    *,
+    dtype: str | None = None,
+    name: str = "t",
+    hint: dict[str, object] | None = None,
 ) -> Buffer:
     """The tensor whose element at (i, j, …) is `element(i, j, …)`; the indices are Dims (one symbol each).
 

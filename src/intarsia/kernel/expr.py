@@ -27,13 +27,65 @@ if TYPE_CHECKING:
     from intarsia.kernel.compute import Producer
 
 UNARY = frozenset(
-    "neg abs sign exp log sqrt rsqrt reciprocal sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf sigmoid "
-    "floor ceil round trunc not bitnot isnan isinf".split()
+    [
+        "neg",
+        "abs",
+        "sign",
+        "exp",
+        "log",
+        "sqrt",
+        "rsqrt",
+        "reciprocal",
+        "sin",
+        "cos",
+        "tan",
+        "asin",
+        "acos",
+        "atan",
+        "sinh",
+        "cosh",
+        "tanh",
+        "asinh",
+        "acosh",
+        "atanh",
+        "erf",
+        "sigmoid",
+        "floor",
+        "ceil",
+        "round",
+        "trunc",
+        "not",
+        "bitnot",
+        "isnan",
+        "isinf",
+    ]
 )
-COMPARE = frozenset("eq ne lt le gt ge".split())
-LOGIC = frozenset("and or xor".split())  # on bool
-BINARY = frozenset("add sub mul div floordiv mod fmod min max pow bitand bitor bitxor shl shr".split()) | COMPARE | LOGIC
-REDUCE = frozenset("sum prod min max any all argmin argmax".split())
+COMPARE = frozenset(["eq", "ne", "lt", "le", "gt", "ge"])
+LOGIC = frozenset(["and", "or", "xor"])  # on bool
+BINARY = (
+    frozenset(
+        [
+            "add",
+            "sub",
+            "mul",
+            "div",
+            "floordiv",
+            "mod",
+            "fmod",
+            "min",
+            "max",
+            "pow",
+            "bitand",
+            "bitor",
+            "bitxor",
+            "shl",
+            "shr",
+        ]
+    )
+    | COMPARE
+    | LOGIC
+)
+REDUCE = frozenset(["sum", "prod", "min", "max", "any", "all", "argmin", "argmax"])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -283,7 +335,11 @@ def transform(e: Expr, leaf: Callable[[Expr], Expr | None]) -> Expr:
         match node:
             case Load():
                 indices = tuple(go(i) if isinstance(i, Expr) else i for i in node.indices)
-                new: Expr = node if all(a is b for a, b in zip(indices, node.indices)) else replace(node, indices=indices)
+                new: Expr = (
+                    node
+                    if all(a is b for a, b in zip(indices, node.indices))
+                    else replace(node, indices=indices)
+                )
             case Unary() | Cast():
                 x = go(node.x)
                 new = node if x is node.x else replace(node, x=x)
@@ -320,7 +376,9 @@ def substitute(e: Expr, env: Mapping[str, IndexLike]) -> Expr:
     def leaf(node: Expr) -> Expr | None:
         if isinstance(node, Load):
             indices = tuple(index(i) for i in node.indices)
-            return None if all(a is b for a, b in zip(indices, node.indices)) else replace(node, indices=indices)
+            return (
+                None if all(a is b for a, b in zip(indices, node.indices)) else replace(node, indices=indices)
+            )
         if isinstance(node, Index):
             i = index(node.dim)
             return i if isinstance(i, Expr) else None if i is node.dim else Index(i)
@@ -338,7 +396,11 @@ def _dim_as_expr(d: Dim, env: Mapping[str, IndexLike]) -> Expr:
     def atom(a) -> Expr:
         if a.kind == "sym":
             value = env.get(a.name)
-            return value if isinstance(value, Expr) else Index(value if value is not None else Dim({((a, 1),): 1}))
+            return (
+                value
+                if isinstance(value, Expr)
+                else Index(value if value is not None else Dim({((a, 1),): 1}))
+            )
         args = [_dim_as_expr(x, env) for x in a.args]
         result = args[0]
         for x in args[1:]:
@@ -350,6 +412,8 @@ def _dim_as_expr(d: Dim, env: Mapping[str, IndexLike]) -> Expr:
         term: Expr = Const(c, "int64")
         for a, power in monomial:
             for _ in range(power):
-                term = atom(a) if isinstance(term, Const) and term.value == 1 else Binary("mul", term, atom(a))
+                term = (
+                    atom(a) if isinstance(term, Const) and term.value == 1 else Binary("mul", term, atom(a))
+                )
         total = term if total is None else Binary("add", total, term)
     return total if total is not None else Const(0, "int64")

@@ -62,7 +62,7 @@ class Allocate(Stmt):
 @dataclass(frozen=True, slots=True, eq=False)
 class Bind(Stmt):
     name: str
-    value: Union[Dim, Expr]
+    value: Dim | Expr
     body: Stmt
 
 
@@ -94,12 +94,27 @@ class Kernel:
     flops: Dim | None = field(default=None)
 
 
-def loop(var: str, extent: DimLike, body: Stmt, kind: str = "serial", *, active: DimLike | None = None, work: DimLike | None = None) -> Stmt:
+def loop(
+    var: str,
+    extent: DimLike,
+    body: Stmt,
+    kind: str = "serial",
+    *,
+    active: DimLike | None = None,
+    work: DimLike | None = None,
+) -> Stmt:
     """A For; a loop of constant extent 1 that is not a vector becomes its body with the variable bound to 0."""
     extent = as_dim(extent)
     if extent == 1 and kind != "vector":
         return Bind(var, as_dim(0), body)
-    return For(var, extent, body, kind, None if active is None else as_dim(active), None if work is None else as_dim(work))
+    return For(
+        var,
+        extent,
+        body,
+        kind,
+        None if active is None else as_dim(active),
+        None if work is None else as_dim(work),
+    )
 
 
 def block(*stmts: Stmt) -> Stmt:

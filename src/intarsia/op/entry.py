@@ -140,7 +140,9 @@ class Site:
             return self._items[i]
         shape = self.shape(i)
         if not all(d.is_const for d in shape) or "int" not in self.dtype(i):
-            self.fail(f"the contents of argument {i + 1} set the result's rank; its length must be known, not {shape}")
+            self.fail(
+                f"the contents of argument {i + 1} set the result's rank; its length must be known, not {shape}"
+            )
         result = np.empty(tuple(d.value for d in shape), object)
         for flat in range(result.size):
             name = self._fresh_name(self.op.name.rpartition(".")[2])
@@ -250,7 +252,9 @@ def get(name: str, span: Span = UNKNOWN) -> Operator:
 
         near = difflib.get_close_matches(name, _REGISTRY, 1)
         remedy = f"did you mean {near[0]}?" if near else None
-        raise UnsupportedError("OP-001", f"there is no operator {name}", where=str(span), remedy=remedy) from None
+        raise UnsupportedError(
+            "OP-001", f"there is no operator {name}", where=str(span), remedy=remedy
+        ) from None
 
 
 def names() -> list[str]:

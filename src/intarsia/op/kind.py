@@ -1,12 +1,12 @@
 """How an operator call fuses, derived from its compute definition.
 
-    VIEW         same elements in the same order: costs nothing
-    ELEMENTWISE  every output element from operand elements at the same place (operands may broadcast)
-    REMAP        a pure rearrangement: one load, no arithmetic (transpose)
-    INJECTIVE    every output element by one expression without reduction (slice, concatenate, take, resize, …)
-    REDUCTION    a reduction, or a chain of them (softmax, layer_norm)
-    CONTRACTION  a sum of products of two tensors (matmul, conv)
-    OPAQUE       anything else
+VIEW         same elements in the same order: costs nothing
+ELEMENTWISE  every output element from operand elements at the same place (operands may broadcast)
+REMAP        a pure rearrangement: one load, no arithmetic (transpose)
+INJECTIVE    every output element by one expression without reduction (slice, concatenate, take, resize, …)
+REDUCTION    a reduction, or a chain of them (softmax, layer_norm)
+CONTRACTION  a sum of products of two tensors (matmul, conv)
+OPAQUE       anything else
 """
 
 from __future__ import annotations
@@ -98,7 +98,13 @@ def _is_contraction(b: Buffer) -> bool:
         return True
     match body.body:
         case Binary(op="mul", a=a, b=c):
-            return body.op == "sum" and a is not c and bool(_buffers(a)) and bool(_buffers(c)) and _buffers(a) != _buffers(c)
+            return (
+                body.op == "sum"
+                and a is not c
+                and bool(_buffers(a))
+                and bool(_buffers(c))
+                and _buffers(a) != _buffers(c)
+            )
     return False
 
 
@@ -132,7 +138,9 @@ def _injective_kind(out: Buffer) -> Kind:
     place = [Symbol(a) if d != 1 else None for a, d in zip(stage.axes, out.shape)]
     if isinstance(stage.body, Load) and all(isinstance(i, Dim) for i in stage.body.indices):
         used = [i for i in stage.body.indices if not (isinstance(i, Dim) and i.is_const)]
-        if sorted(map(str, used)) == sorted(str(p) for p in place if p is not None) and used != [p for p in place if p is not None]:
+        if sorted(map(str, used)) == sorted(str(p) for p in place if p is not None) and used != [
+            p for p in place if p is not None
+        ]:
             return Kind.REMAP
     for node in walk(stage.body):
         if isinstance(node, Load):

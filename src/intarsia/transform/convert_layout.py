@@ -17,18 +17,70 @@ import numpy as np
 
 from intarsia.infer import Typing, infer
 from intarsia.ir import (
-    Call, Constant, Expr, Function, IRModule, OpRef, TensorType, call, children, post_order, rebuild,
+    Call,
+    Constant,
+    Expr,
+    Function,
+    IRModule,
+    OpRef,
+    TensorType,
+    call,
+    children,
+    post_order,
+    rebuild,
 )  # fmt: skip
-from intarsia.transform.rewriting import is_unit
 from intarsia.ir.scopes import Scopes, scopes_of
+from intarsia.transform.rewriting import is_unit
 
 _SPATIAL = ("nn.conv", "nn.conv_transpose", "nn.max_pool", "nn.avg_pool")
 _ELEMENTWISE = frozenset(
-    "negative abs sign exp log sqrt rsqrt reciprocal sin cos tanh erf sigmoid floor ceil round clip cast nn.relu "
-    "nn.leaky_relu nn.elu nn.selu nn.celu nn.gelu nn.silu nn.hard_sigmoid nn.hard_swish nn.softplus nn.mish "
-    "add subtract multiply divide power maximum minimum equal less greater where nn.prelu".split()
+    [
+        "negative",
+        "abs",
+        "sign",
+        "exp",
+        "log",
+        "sqrt",
+        "rsqrt",
+        "reciprocal",
+        "sin",
+        "cos",
+        "tanh",
+        "erf",
+        "sigmoid",
+        "floor",
+        "ceil",
+        "round",
+        "clip",
+        "cast",
+        "nn.relu",
+        "nn.leaky_relu",
+        "nn.elu",
+        "nn.selu",
+        "nn.celu",
+        "nn.gelu",
+        "nn.silu",
+        "nn.hard_sigmoid",
+        "nn.hard_swish",
+        "nn.softplus",
+        "nn.mish",
+        "add",
+        "subtract",
+        "multiply",
+        "divide",
+        "power",
+        "maximum",
+        "minimum",
+        "equal",
+        "less",
+        "greater",
+        "where",
+        "nn.prelu",
+    ]
 )
-_REDUCE = frozenset(f"reduce.{n}" for n in "sum mean max min prod l1_norm l2_norm sum_square".split())
+_REDUCE = frozenset(
+    f"reduce.{n}" for n in ["sum", "mean", "max", "min", "prod", "l1_norm", "l2_norm", "sum_square"]
+)
 
 
 def convert_layout(module: IRModule) -> IRModule:
@@ -60,7 +112,9 @@ class _Converter:
             if step is None or not step(node):
                 self.old[id(node)] = rebuild(node, tuple(self.as_old(c) for c in children(node)))
         body = self.as_old(self.f.body)
-        return Function(self.f.params, body, self.f.result, self.f.type_params, self.f.attrs, span=self.f.span)
+        return Function(
+            self.f.params, body, self.f.result, self.f.type_params, self.f.attrs, span=self.f.span
+        )
 
     def _step_for(self, node: Expr) -> Callable[[Call], bool] | None:
         if not (isinstance(node, Call) and isinstance(node.op, OpRef) and id(node) in self.typing.sites):
@@ -99,7 +153,9 @@ class _Converter:
         if id(node) not in self.last:
             axes = to_last(self.rank(node))
             if isinstance(node, Constant):
-                self.last[id(node)] = Constant(np.ascontiguousarray(node.value.transpose(axes)), span=node.span)
+                self.last[id(node)] = Constant(
+                    np.ascontiguousarray(node.value.transpose(axes)), span=node.span
+                )
             else:
                 self.last[id(node)] = call("transpose", self.as_old(node), axes=axes, span=node.span)
         return self.last[id(node)]
@@ -209,4 +265,3 @@ def to_last(rank: int) -> tuple[int, ...]:
 def to_first(rank: int) -> tuple[int, ...]:
     """Axes of the transpose from channels-last to channels-first."""
     return (0, rank - 1, *range(1, rank - 1))
-

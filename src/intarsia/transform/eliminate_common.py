@@ -11,8 +11,23 @@ from __future__ import annotations
 import hashlib
 
 from intarsia.ir import (
-    Call, Constant, ConstructorRef, Expr, Function, GlobalVar, If, IRModule, OpRef, RefNew, RefRead, RefWrite, Tuple,
-    TupleGet, children, post_order, rebuild,
+    Call,
+    Constant,
+    ConstructorRef,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    IRModule,
+    OpRef,
+    RefNew,
+    RefRead,
+    RefWrite,
+    Tuple,
+    TupleGet,
+    children,
+    post_order,
+    rebuild,
 )  # fmt: skip
 
 _HASHED_BYTES = 1 << 20  # larger constants are compared by identity

@@ -94,7 +94,12 @@ def _scale_source(x: Expr, factor: float, m: Match) -> Expr | None:
 
 def _shift(m: Match) -> Expr | None:
     for x, c in (m.args, m.args[::-1]):
-        if isinstance(c, Constant) and is_call(x, *_CONV) and m.graph.type_of(x) == m.out and m.graph.used_once(x):
+        if (
+            isinstance(c, Constant)
+            and is_call(x, *_CONV)
+            and m.graph.type_of(x) == m.out
+            and m.graph.used_once(x)
+        ):
             per_channel = _per_channel(c.value, m.out, axis=1)
             return None if per_channel is None else _into_conv(x, np.ones(1), per_channel, m)
     return None
@@ -125,7 +130,9 @@ def _into_conv(conv: Expr, factor: np.ndarray, shift: np.ndarray, m: Match) -> E
     channels = weight.value.shape[out_axis]
     factor, shift = np.broadcast_to(factor, channels), np.broadcast_to(shift, channels)
     spread = [-1 if i == out_axis else 1 for i in range(weight.value.ndim)]
-    new_weight = weight if (factor == 1).all() else Constant((weight.value * factor.reshape(spread)).astype(dtype))
+    new_weight = (
+        weight if (factor == 1).all() else Constant((weight.value * factor.reshape(spread)).astype(dtype))
+    )
     old_bias = bias.value if bias is not None else 0.0
     new_bias = Constant((old_bias * factor + shift).astype(dtype), span=m.span)
     keep = bias is None and not new_bias.value.any()

@@ -15,7 +15,20 @@ import numpy as np
 from intarsia.dim import Dim
 from intarsia.infer import Typing, infer
 from intarsia.ir import (
-    Attr, Call, Constant, Expr, Function, If, IRModule, OpRef, TensorType, Tuple, TupleGet, children, post_order, rebuild,
+    Attr,
+    Call,
+    Constant,
+    Expr,
+    Function,
+    If,
+    IRModule,
+    OpRef,
+    TensorType,
+    Tuple,
+    TupleGet,
+    children,
+    post_order,
+    rebuild,
 )  # fmt: skip
 from intarsia.op import get
 from intarsia.transform.rewriting import is_call, is_unit
@@ -81,7 +94,9 @@ def _evaluate(name: str, call: Call, old: Expr, typing: Typing, is_weight: bool)
     inputs = [a.value if isinstance(a, Constant) else None for a in call.args]
     before = sum(a.nbytes for a in inputs if a is not None)
     after = sum(int(np.prod([d.value for d in t.shape], dtype=np.int64)) * 8 for t in types)
-    if not is_weight and after > _ALWAYS_FINE and after > 16 * before:  # int8 weights widen eightfold to float64; an expand may grow by more
+    if (
+        not is_weight and after > _ALWAYS_FINE and after > 16 * before
+    ):  # int8 weights widen eightfold to float64; an expand may grow by more
         return call
     with np.errstate(all="ignore"):
         result = get(name).reference(*inputs, **site.attrs)

@@ -26,11 +26,22 @@ import numpy as np
 
 from intarsia.infer import Typing, infer
 from intarsia.ir import (
-    Call, Constant, Expr, Function, IRModule, OpRef, TensorType, Tuple, Var, call, children, rebuild,
+    Call,
+    Constant,
+    Expr,
+    Function,
+    IRModule,
+    OpRef,
+    TensorType,
+    Tuple,
+    Var,
+    call,
+    children,
+    rebuild,
 )  # fmt: skip
+from intarsia.ir.scopes import Scope, scopes_of
 from intarsia.op.entry import Site
 from intarsia.op.kind import Behaviour, Kind, behaviour
-from intarsia.ir.scopes import Scope, scopes_of
 
 _LARGEST = 48
 _POINTWISE = (Kind.ELEMENTWISE, Kind.INJECTIVE, Kind.REMAP)
@@ -89,7 +100,12 @@ class _Fuser:
         if not (isinstance(node, Call) and isinstance(node.op, OpRef) and id(node) in self.typing.sites):
             return False
         site = self.typing.sites[id(node)]
-        if self.typing.value(node) is not None or site.bindings or len(site.out) != 1 or site.op.compute is None:
+        if (
+            self.typing.value(node) is not None
+            or site.bindings
+            or len(site.out) != 1
+            or site.op.compute is None
+        ):
             return False
         return all(self._can_write(site, i) for i in site.op.value_args)
 
@@ -119,7 +135,9 @@ class _Fuser:
             depth[id(node)] = depth[id(meet)] + 1 if meet is not None else 0
         return result
 
-    def _meet(self, a: Expr | None, b: Expr | None, up: dict[int, Expr | None], depth: dict[int, int]) -> Expr | None:
+    def _meet(
+        self, a: Expr | None, b: Expr | None, up: dict[int, Expr | None], depth: dict[int, int]
+    ) -> Expr | None:
         while a is not b and a is not None and b is not None:
             if depth[id(a)] >= depth[id(b)]:
                 a = up[id(a)]
@@ -170,7 +188,9 @@ class _Fuser:
             return False
         reader = self.group.get(id(path[0]))
         fits = self.behaviour[id(path[0])].kind is Kind.CONTRACTION
-        return fits and reader is not None and reader.kind is Kind.CONTRACTION and len(reader.members) < _LARGEST
+        return (
+            fits and reader is not None and reader.kind is Kind.CONTRACTION and len(reader.members) < _LARGEST
+        )
 
     def _absorb(self, group: _Group, reader: _Group) -> None:
         reader.members.extend(group.members)
@@ -187,7 +207,10 @@ class _Fuser:
         if group.kind is Kind.CONTRACTION:
             if len(path) == 1 and behaviours[0].kind is Kind.REMAP:
                 return behaviours[0].keeps_last
-            return all(b.kind is Kind.ELEMENTWISE and self._type(n).shape == out.shape for n, b in zip(path, behaviours))
+            return all(
+                b.kind is Kind.ELEMENTWISE and self._type(n).shape == out.shape
+                for n, b in zip(path, behaviours)
+            )
         if group.kind is Kind.REDUCTION:
             for n, b in zip(path, behaviours):
                 if b.kind is Kind.ELEMENTWISE:
@@ -200,7 +223,11 @@ class _Fuser:
             for n, b in zip(path, behaviours):
                 if b.kind not in _POINTWISE and not (b.kind is Kind.REDUCTION and n is path[-1]):
                     return False
-                if b.kind is not Kind.REDUCTION and self._type(n).shape != out.shape and self._repeats(n, out):
+                if (
+                    b.kind is not Kind.REDUCTION
+                    and self._type(n).shape != out.shape
+                    and self._repeats(n, out)
+                ):
                     return False
             return True
         return False
@@ -213,7 +240,9 @@ class _Fuser:
     def _repeats(self, n: Call, smaller: TensorType) -> bool:
         """Whether n would compute elements of `smaller` more than once each (it broadcasts or gathers)."""
         bigger = [d for d in self._type(n).shape if d != 1]
-        return bigger != [d for d in smaller.shape if d != 1] and len(bigger) >= len([d for d in smaller.shape if d != 1])
+        return bigger != [d for d in smaller.shape if d != 1] and len(bigger) >= len(
+            [d for d in smaller.shape if d != 1]
+        )
 
     def _type(self, e: Expr) -> TensorType:
         t = self.typing.type(e)
@@ -241,7 +270,9 @@ class _Fuser:
             if id(e) in inside:
                 return inside[id(e)]
             outer = new[id(e)]
-            if (isinstance(outer, Constant) and outer.value.size == 1) or (isinstance(outer, Tuple) and not outer.fields):
+            if (isinstance(outer, Constant) and outer.value.size == 1) or (
+                isinstance(outer, Tuple) and not outer.fields
+            ):
                 return outer
             if id(outer) not in params:
                 params[id(outer)] = Var(f"p{len(params)}", span=e.span)
@@ -258,7 +289,9 @@ class _Fuser:
                 else:
                     args.append(operand(a))
             inside[id(member)] = Call(member.op, tuple(args), member.attrs, span=member.span)
-        function = Function(tuple(params.values()), inside[id(group.out)], attrs={"primitive": True}, span=group.out.span)
+        function = Function(
+            tuple(params.values()), inside[id(group.out)], attrs={"primitive": True}, span=group.out.span
+        )
         return Call(function, tuple(arguments), span=group.out.span)
 
     def _dims(self, value: np.ndarray, e: Expr) -> Expr:

@@ -42,7 +42,11 @@ class Trace:
 
 
 def optimize(
-    module: IRModule, *, level: int = 3, stop_after: str | None = None, observe: Callable[[str, IRModule], None] | None = None
+    module: IRModule,
+    *,
+    level: int = 3,
+    stop_after: str | None = None,
+    observe: Callable[[str, IRModule], None] | None = None,
 ) -> IRModule:
     """Run the pipeline of `level` over a module.
 

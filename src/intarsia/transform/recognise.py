@@ -69,7 +69,12 @@ def _split_scalar(add: Expr) -> tuple[Expr | None, float | None]:
 
 def _scaled(m: Match) -> Expr | None:
     for norm, scale in (m.args, m.args[::-1]):
-        if is_call(norm, "nn.layer_norm") and isinstance(norm, Call) and len(norm.args) == 2 and m.graph.used_once(norm):
+        if (
+            is_call(norm, "nn.layer_norm")
+            and isinstance(norm, Call)
+            and len(norm.args) == 2
+            and m.graph.used_once(norm)
+        ):
             vector = _row_vector(scale, m.graph.type_of(norm))
             if vector is not None and isinstance(norm.args[1], Constant):
                 product = Constant(norm.args[1].value * vector, span=m.span)
@@ -79,7 +84,12 @@ def _scaled(m: Match) -> Expr | None:
 
 def _biased(m: Match) -> Expr | None:
     for norm, bias in (m.args, m.args[::-1]):
-        if is_call(norm, "nn.layer_norm") and isinstance(norm, Call) and len(norm.args) == 2 and m.graph.used_once(norm):
+        if (
+            is_call(norm, "nn.layer_norm")
+            and isinstance(norm, Call)
+            and len(norm.args) == 2
+            and m.graph.used_once(norm)
+        ):
             vector = _row_vector(bias, m.graph.type_of(norm))
             if vector is not None:
                 return Call(norm.op, (*norm.args, Constant(vector, span=m.span)), norm.attrs, span=norm.span)

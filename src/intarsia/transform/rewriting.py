@@ -12,7 +12,19 @@ import numpy as np
 
 from intarsia.dim import Dim
 from intarsia.infer import Typing
-from intarsia.ir import Call, Constant, Expr, Function, OpRef, TensorType, Tuple, Type, children, post_order, rebuild
+from intarsia.ir import (
+    Call,
+    Constant,
+    Expr,
+    Function,
+    OpRef,
+    TensorType,
+    Tuple,
+    Type,
+    children,
+    post_order,
+    rebuild,
+)
 from intarsia.op.entry import Site
 
 Rule = Callable[["Match"], Expr | None]

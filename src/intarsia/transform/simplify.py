@@ -1,12 +1,12 @@
 """Algebra that needs no arithmetic at compile time.
 
-    copy(%x)                                         %x
-    transpose(transpose(%x, axes=(0, 2, 1)), …)      %x                       (transposes compose)
-    squeeze(expand_dims(reshape(%x, …)))             reshape(%x, dims(…))     (views compose)
-    add(%x, 0f), multiply(%x, 1f)                    %x
-    add(expand(%x, …), %y)                           add(%x, %y)              (the operator broadcasts by itself)
-    slice / pad / concatenate that change nothing    %x
-    power(%x, 2f)                                    multiply(%x, %x)
+copy(%x)                                         %x
+transpose(transpose(%x, axes=(0, 2, 1)), …)      %x                       (transposes compose)
+squeeze(expand_dims(reshape(%x, …)))             reshape(%x, dims(…))     (views compose)
+add(%x, 0f), multiply(%x, 1f)                    %x
+add(expand(%x, …), %y)                           add(%x, %y)              (the operator broadcasts by itself)
+slice / pad / concatenate that change nothing    %x
+power(%x, 2f)                                    multiply(%x, %x)
 """
 
 from __future__ import annotations
@@ -75,7 +75,11 @@ def _transpose(m: Match) -> Expr | None:
         inner = _axes(x.attrs.get("axes"), m.out.rank)
         composed = tuple(inner[a] for a in axes)
         source = x.args[0]
-        return source if composed == tuple(range(len(axes))) else call("transpose", source, axes=composed, span=m.span)
+        return (
+            source
+            if composed == tuple(range(len(axes)))
+            else call("transpose", source, axes=composed, span=m.span)
+        )
     moved = [a for a in axes if m.shape(0)[a] != 1]
     if moved == sorted(moved) and m.graph.writable(m.out.shape):  # only dimensions of size 1 change places
         return _reshape(x, m.out.shape, m)
@@ -189,7 +193,12 @@ def _neutral(neutral: float, commutes: bool) -> Callable[[Match], Expr | None]:
     def rule(m: Match) -> Expr | None:
         for x, other in ((0, 1), (1, 0)) if commutes else ((0, 1),):
             c = m.args[other]
-            if isinstance(c, Constant) and c.value.size and (c.value == neutral).all() and m.site.args[x].type == m.out:
+            if (
+                isinstance(c, Constant)
+                and c.value.size
+                and (c.value == neutral).all()
+                and m.site.args[x].type == m.out
+            ):
                 return m.args[x]
         return None
 

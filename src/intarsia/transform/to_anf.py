@@ -10,8 +10,22 @@ called in place: its body is left as a graph.
 from __future__ import annotations
 
 from intarsia.ir import (
-    Constant, ConstructorRef, Expr, Function, GlobalVar, IRModule, Let, OpRef, RefNew, RefRead, RefWrite, Tuple,
-    Var, children, post_order, rebuild,
+    Constant,
+    ConstructorRef,
+    Expr,
+    Function,
+    GlobalVar,
+    IRModule,
+    Let,
+    OpRef,
+    RefNew,
+    RefRead,
+    RefWrite,
+    Tuple,
+    Var,
+    children,
+    post_order,
+    rebuild,
 )  # fmt: skip
 from intarsia.ir.scopes import Scope, scopes_of
 
@@ -32,7 +46,9 @@ def _function(f: Function) -> Function:
 
     def close(scope: Scope, result: Expr) -> Expr:
         bound = bindings.pop(id(scope), [])
-        if bound and bound[-1][0] is result:  # the last value is the result: no name, so that a tail call shows as one
+        if (
+            bound and bound[-1][0] is result
+        ):  # the last value is the result: no name, so that a tail call shows as one
             result = bound.pop()[1]
         for var, value in reversed(bound):
             result = Let(var, value, result, span=value.span)
@@ -58,7 +74,14 @@ def _function(f: Function) -> Function:
         count += 1
         bindings.setdefault(id(scopes.of[id(node)]), []).append((var, rebuild(node, tuple(parts))))
         atom[id(node)] = var
-    return Function(f.params, close(scopes.root, atom.get(id(f.body), f.body)), f.result, f.type_params, f.attrs, span=f.span)
+    return Function(
+        f.params,
+        close(scopes.root, atom.get(id(f.body), f.body)),
+        f.result,
+        f.type_params,
+        f.attrs,
+        span=f.span,
+    )
 
 
 def _not_primitive(e: Expr) -> bool:

@@ -9,7 +9,18 @@ their order is their meaning.
 
 from __future__ import annotations
 
-from intarsia.ir import Expr, Function, IRModule, Let, RefNew, RefRead, RefWrite, children, post_order, rebuild
+from intarsia.ir import (
+    Expr,
+    Function,
+    IRModule,
+    Let,
+    RefNew,
+    RefRead,
+    RefWrite,
+    children,
+    post_order,
+    rebuild,
+)
 
 
 def to_graph(module: IRModule) -> IRModule:
@@ -19,7 +30,9 @@ def to_graph(module: IRModule) -> IRModule:
 
 def _function(f: Function) -> Function:
     nodes = list(post_order(f))
-    if any(isinstance(n, RefNew | RefRead | RefWrite) for n in nodes) or not any(isinstance(n, Let) for n in nodes):
+    if any(isinstance(n, RefNew | RefRead | RefWrite) for n in nodes) or not any(
+        isinstance(n, Let) for n in nodes
+    ):
         return f
     new: dict[int, Expr] = {}
     stack: list[tuple[Expr, int]] = [(f, 0)]

@@ -22,7 +22,7 @@ LANE = "#lane"  # in a linear form: the lane number of the vector loop being wri
 class Lane:
     """The variable of a vector loop: base + lane number."""
 
-    base: Union[int, str]
+    base: int | str
     lanes: int
 
 

@@ -43,4 +43,9 @@ def _skip_layer_norm(b: Builder, node: Node) -> tuple[Expr | None, ...]:
     bias = node.maybe(4)
     total = total if bias is None else b.op("add", total, bias)
     epsilon = node.float("epsilon", 1e-12)
-    return b.op("nn.layer_norm", total, node.arg(2), node.maybe(3), axis=-1, epsilon=epsilon), None, None, total
+    return (
+        b.op("nn.layer_norm", total, node.arg(2), node.maybe(3), axis=-1, epsilon=epsilon),
+        None,
+        None,
+        total,
+    )

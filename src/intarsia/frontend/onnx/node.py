@@ -130,7 +130,7 @@ def _filled(a: AttributeProto, field: str) -> bool:
     return len(getattr(a, field)) > 0 if field.endswith("s") and field != "s" else a.HasField(field)
 
 
-Result = Union[Expr, tuple[Union[Expr, None], ...]]
+Result = Union[Expr, tuple[Expr | None, ...]]
 Convert = Callable[["Builder", Node], Result]
 
 

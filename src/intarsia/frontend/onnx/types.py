@@ -115,7 +115,6 @@ class Types:
             self._remember(call, contents)
         return result
 
-
     def _remember(self, e: Expr, contents: np.ndarray | tuple[np.ndarray, ...]) -> None:
         size = contents.size if isinstance(contents, np.ndarray) else sum(c.size for c in contents)
         if size <= _KNOWN_ELEMENTS:

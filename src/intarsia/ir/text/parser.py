@@ -16,8 +16,24 @@ import numpy as np
 
 from intarsia.dim import Bounds, Dim, Symbol, as_dim, dmax, dmin
 from intarsia.ir.expr import (
-    Attr, Call, Clause, Constant, ConstructorRef, Expr, Function, GlobalVar, If, Let, Match, OpRef, RefNew, RefRead,
-    RefWrite, Tuple, TupleGet, Var,
+    Attr,
+    Call,
+    Clause,
+    Constant,
+    ConstructorRef,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    Let,
+    Match,
+    OpRef,
+    RefNew,
+    RefRead,
+    RefWrite,
+    Tuple,
+    TupleGet,
+    Var,
 )  # fmt: skip
 from intarsia.ir.module import ADT, Constructor, IRModule
 from intarsia.ir.pattern import Pattern, PConstructor, PTuple, PVar, Wildcard

@@ -14,8 +14,23 @@ import numpy as np
 
 from intarsia.dim import Dim
 from intarsia.ir.expr import (
-    Attr, Call, Constant, ConstructorRef, Expr, Function, GlobalVar, If, Let, Match, OpRef, RefNew, RefRead, RefWrite,
-    Tuple, TupleGet, Var,
+    Attr,
+    Call,
+    Constant,
+    ConstructorRef,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    Let,
+    Match,
+    OpRef,
+    RefNew,
+    RefRead,
+    RefWrite,
+    Tuple,
+    TupleGet,
+    Var,
 )  # fmt: skip
 from intarsia.ir.module import ADT, IRModule
 from intarsia.ir.pattern import Pattern, PConstructor, PTuple, PVar
