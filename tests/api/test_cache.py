@@ -1,4 +1,4 @@
-"""Compiling with a cache folder that does not work, that several processes share, or in the middle of Ctrl-C."""
+"""Compiling with a cache folder that does not work, with one that is shared, and interrupted."""
 
 from __future__ import annotations
 

@@ -34,15 +34,18 @@ REFUSED = {
     ),
     "rank": (
         lambda exe: exe(X[0], W),
-        "CALL-003: input 'x' has 1 dimensions (5,), the model takes 2: [batch, sequence]\n  try add a dimension: x[None]",
+        "CALL-003: input 'x' has 1 dimensions (5,), the model takes 2: [batch, sequence]\n"
+        "  try add a dimension: x[None]",
     ),
     "dtype": (
         lambda exe: exe(X, W.astype(np.float64)),
-        "CALL-004: input 'w' has dtype float64, the model takes float32\n  try convert it: w.astype(numpy.float32)",
+        "CALL-004: input 'w' has dtype float64, the model takes float32\n"
+        "  try convert it: w.astype(numpy.float32)",
     ),
     "symbol": (
         lambda exe: exe(X, floats(6, 4)),
-        "CALL-005: dimension 0 of input 'w' is 6, but must be sequence = 5 (sequence is dimension 1 of input 'x')",
+        "CALL-005: dimension 0 of input 'w' is 6, but must be sequence = 5 "
+        "(sequence is dimension 1 of input 'x')",
     ),
     "constant": (
         lambda exe: exe(X, floats(5, 7)),

@@ -1,4 +1,4 @@
-"""Models that are none, through the public function: the importer's own words are tested in tests/frontend/onnx."""
+"""Models that are none, through the public function; tests/frontend/onnx has the importer's words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measurements of compiled models beside other systems, honestly: own processes, interleaved, equal outputs first."""
+"""Measurements beside other systems, honestly: own processes, interleaved rounds, equal outputs first."""
 
 from intarsia.bench.run import Row, compare
 from intarsia.bench.workload import SPINE, Workload, from_model, spine

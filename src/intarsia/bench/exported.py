@@ -18,8 +18,8 @@ def available() -> bool:
 
 
 def lstm_module() -> Any:
-    """A torch module: two bidirectional LSTM layers (40 -> 64) and a linear one; x: [T, B, 40] -> y: [T, B, 10]."""
-    import torch
+    """Two bidirectional LSTM layers (40 -> 64) and a linear one, in torch; x: [T, B, 40] -> y: [T, B, 10]."""
+    import torch  # pyright: ignore[reportMissingImports]
 
     class Model(torch.nn.Module):
         def __init__(self):
@@ -35,9 +35,9 @@ def lstm_module() -> Any:
 
 
 def loop_module() -> Any:
-    """A torch module: h = tanh(Wh + b) + x, n times; x: [B, 16], n: int64 -> h: [B, 16]. Becomes an ONNX Loop."""
-    import torch
-    from torch._higher_order_ops.while_loop import while_loop
+    """h = tanh(Wh + b) + x, n times, in torch; x: [B, 16], n: int64 -> h: [B, 16]. Becomes an ONNX Loop."""
+    import torch  # pyright: ignore[reportMissingImports]
+    from torch._higher_order_ops.while_loop import while_loop  # pyright: ignore[reportMissingImports]
 
     class Model(torch.nn.Module):
         def __init__(self):
@@ -62,7 +62,7 @@ MODULES: dict[str, Callable[[], Any]] = {"lstm": lstm_module, "loop": loop_modul
 
 def export_lstm(path: Path) -> Path:
     """`lstm_module` as an ONNX file with dynamic T and B."""
-    import torch
+    import torch  # pyright: ignore[reportMissingImports]
 
     axes = {0: "T", 1: "B"}
     # The newer exporter writes the example's T into the reshape after a bidirectional LSTM.
@@ -72,7 +72,7 @@ def export_lstm(path: Path) -> Path:
 
 def export_loop(path: Path) -> Path:
     """`loop_module` as an ONNX file with dynamic B."""
-    import torch
+    import torch  # pyright: ignore[reportMissingImports]
 
     sizes = ({0: torch.export.Dim("B", min=1, max=64)}, None)
     newer = {"dynamo": True, "dynamic_shapes": sizes, "external_data": False}
@@ -82,7 +82,7 @@ def export_loop(path: Path) -> Path:
 def _export(
     module: Any, args: tuple, path: Path, inputs: list[str], outputs: list[str], options: dict[str, Any]
 ) -> Path:
-    import torch
+    import torch  # pyright: ignore[reportMissingImports]
 
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     silence = io.StringIO()

@@ -1,7 +1,7 @@
-"""Pictures of printed text, drawn with NumPy alone: the same on every machine, and text to a model that reads.
+"""Pictures of printed text, drawn with NumPy alone: the same on every machine, and readable.
 
-Noise would not do as an input of a text detector: its probabilities are then all but zero, and a relative difference
-between two systems says nothing.
+Noise would not do as an input of a text detector: its probabilities are then all but zero, and a relative
+difference between two systems says nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import numpy as np
 # 5 x 7 letters, a row a number, the highest of five bits leftmost
 _LETTERS = {
     "A": (14, 17, 17, 31, 17, 17, 17), "C": (14, 17, 16, 16, 16, 17, 14), "D": (30, 17, 17, 17, 17, 17, 30),
-    "E": (31, 16, 16, 30, 16, 16, 31), "F": (31, 16, 16, 30, 16, 16, 16), "G": (14, 17, 16, 23, 17, 17, 15), "H": (17, 17, 17, 31, 17, 17, 17),
+    "E": (31, 16, 16, 30, 16, 16, 31), "F": (31, 16, 16, 30, 16, 16, 16),
+    "G": (14, 17, 16, 23, 17, 17, 15), "H": (17, 17, 17, 31, 17, 17, 17),
     "I": (14, 4, 4, 4, 4, 4, 14), "L": (16, 16, 16, 16, 16, 16, 31), "N": (17, 25, 21, 19, 17, 17, 17),
     "O": (14, 17, 17, 17, 17, 17, 14), "R": (30, 17, 17, 30, 20, 18, 17), "S": (15, 16, 16, 14, 1, 1, 30),
     "T": (31, 4, 4, 4, 4, 4, 4), "U": (17, 17, 17, 17, 17, 17, 14), "W": (17, 17, 17, 21, 21, 27, 17),
@@ -21,7 +22,10 @@ _WORDS = "INTARSIA THE ART OF INLAID WOODS WHOSE COLOURS AND GRAINS TURN INTO A 
 
 
 def line(height: int, width: int, start: int = 0) -> np.ndarray:
-    """[height, width] float32, 0 (ink) … 1 (paper): one line of words that fills the width; start: first letter of the text."""
+    """[height, width] float32, 0 (ink) … 1 (paper): a line of words as wide as the picture.
+
+    start: where in the text it begins
+    """
     scale = max(1, height * 2 // 3 // 7)
     letters = np.zeros((7, 0), np.float32)
     text = _WORDS[start % len(_WORDS) :] + " " + _WORDS

@@ -1,9 +1,9 @@
 """Runs workloads on several systems side by side.
 
-Every system lives in a process of its own. Outputs are compared before anything is timed. Timing goes in rounds, every
-system a short slice in each, in an order that rotates, with a pause before each slice (thread pools of other systems spin
-on for a while after a call), so that a slow moment of the machine hits all alike. The ratio is the median over the rounds
-of (median of the slice / median of the reference's slice in the same round).
+Every system lives in its own process. Outputs are compared before anything is timed. Timing goes in rounds,
+every system a short slice in each, in rotating order, with a pause before each slice (thread pools of other
+systems spin on for a while after a call), so that a slow moment of the machine hits all alike. The ratio is
+the median over the rounds of (median of the slice / median of the reference's slice in the same round).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Row:
     median, best: of one pass over the workload's feeds
     passes:       how many were timed
     ratio:        to the reference's time; below 1 is faster
-    reference:    what outputs and times are compared with: onnxruntime where it runs, else the first that does
+    reference:    what it is compared with: onnxruntime where that runs, else the first system that does
     cold_s:       from nothing (not imported, nothing cached) to the first answer
     cached_s:     the same again in a new process
     peak_mb:      resident memory of that process at its largest
@@ -76,10 +76,7 @@ def compare(
     for w in workloads:
         for t in threads:
             with tempfile.TemporaryDirectory(prefix="intarsia-bench-") as folder:
-                cell = _Cell(
-                    w, t, Path(folder), lambda text: note(f"{w.name}, {t} thread{'s' * (t > 1)}: {text}")
-                )
-                rows += cell.run(names, rounds, seconds)
+                rows += _Cell(w, t, Path(folder), note).run(names, rounds, seconds)
     return rows
 
 
@@ -87,7 +84,7 @@ class _Cell:
     """One workload with one number of threads on all systems."""
 
     def __init__(self, workload: Workload, threads: int, folder: Path, note: Callable[[str], None]):
-        self.workload, self.threads, self.folder, self.note = workload, threads, folder, note
+        self.workload, self.threads, self.folder, self._note = workload, threads, folder, note
         self.rows: dict[str, Row] = {}
         self.workers: dict[str, _Worker] = {}
         self.feeds: list[str] = []
@@ -107,6 +104,9 @@ class _Cell:
             for worker in self.workers.values():
                 worker.close()
         return list(self.rows.values())
+
+    def note(self, text: str) -> None:
+        self._note(f"{self.workload.name}, {self.threads} thread{'s' * (self.threads > 1)}: {text}")
 
     def _load(self, system: str) -> None:
         """Twice, each in a new process: from nothing, and with what the first left in its cache."""
@@ -167,7 +167,9 @@ class _Cell:
 
 
 def difference(ours: Path, theirs: Path, count: int) -> float:
-    """Largest |a - b| / largest |b| over each output; inf where number, dtypes, shapes, NaNs or infinities differ.
+    """Largest |a - b| / largest |b| of an output, over all outputs.
+
+    inf where their number, dtypes, shapes, NaNs or infinities differ.
 
     ours, theirs: folders with the outputs of `count` feeds, 0.npz and so on.
     """

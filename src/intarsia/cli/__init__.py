@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> None:
-    """Entry point. Errors meant for people are printed without a traceback; exit code 1. Ctrl-C: exit code 130."""
+    """Entry point. Errors meant for people: no traceback, exit code 1. Ctrl-C: exit code 130."""
     try:
         from intarsia.cli.app import app
 

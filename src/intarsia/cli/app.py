@@ -25,7 +25,10 @@ app = typer.Typer(
 
 
 def _command(name: str, function: Callable[..., None]) -> None:
-    """Enter a subcommand. Errors meant for people end it with code 1, Ctrl-C with 130; output is all out before it ends."""
+    """Enter a subcommand. Errors meant for people end it with code 1, Ctrl-C with 130.
+
+    All output is out before it ends, so that a closed pipe is noticed.
+    """
 
     @functools.wraps(function)
     def command(**options) -> None:

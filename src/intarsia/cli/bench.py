@@ -59,8 +59,8 @@ def bench(
 ) -> None:
     """Measure a model beside other systems: own processes, equal outputs first, interleaved rounds, medians.
 
-    Ends with code 1 if a system's outputs differ or it fails; a system that is not installed, or has no such model, only
-    has no figures. docs/performance.md explains the columns.
+    Ends with code 1 if a system's outputs differ or it fails; one that is not installed, or does not have the
+    model, only lacks its figures. docs/performance.md explains the columns.
 
     Example: intarsia bench model.onnx --dim batch=1 --dim sequence=128 --against onnxruntime,openvino
     """

@@ -18,8 +18,8 @@ RATE, STEP, CONTEXT = 16000, 512, 64
 def demo(as_json: bool = JSON) -> None:
     """Compile a voice-activity model that ships with Intarsia and find the speech in a recording.
 
-    The model (silero-vad, MIT) holds convolutions, an LSTM and 25 conditionals; it is compiled once to machine code and
-    then fed 32 ms of sound at a time, its state carried from call to call.
+    The model (silero-vad, MIT) holds convolutions, an LSTM and 25 conditionals; it is compiled once to
+    machine code and then fed 32 ms of sound at a time, its state carried from call to call.
 
     Example: intarsia demo
     """
@@ -45,9 +45,8 @@ def demo(as_json: bool = JSON) -> None:
     seconds = len(sound) / RATE
     print(f"recording         {seconds:.1f} s of a voice reading Beckett (demo/speech.wav)")
     print(f"compiled          in {compile_s:.2f} s")
-    print(
-        f"ran               {len(latency)} calls, median {median_us:.0f} µs each ({STEP / RATE * 1e6 / median_us:.0f}x real time)"
-    )
+    speed = STEP / RATE * 1e6 / median_us
+    print(f"ran               {len(latency)} calls, median {median_us:.0f} µs each ({speed:.0f}x real time)")
     print("speech            " + ", ".join(f"{a:.2f}–{b:.2f} s" for a, b in spans))
     print("\n" + picture(probability))
 

@@ -1,7 +1,7 @@
 """The memory of a program: which tensor lives where and when, read off the bytecode.
 
-Integer registers are evaluated as expressions over the sizes of the inputs, so that every offset and size comes out as
-the planner's own formula; an artifact shows the same as the model it was compiled from.
+Integer registers are evaluated as expressions over the sizes of the inputs, so that offsets and sizes
+come out as the planner's own formula; an artifact shows the same as the model it was compiled from.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ _LONG = 44  # characters of an expression in the table
 class Tenant:
     """A tensor in memory.
 
-    register: its object register; offset: bytes into the frame, None for the heap; first, last: the positions in the
-    code between which it is in use; writer: the kernel that first writes it
+    register:    its object register
+    offset:      bytes into the frame, None for the heap
+    first, last: the positions in the code between which it is in use
+    writer:      the kernel that first writes it
     """
 
     register: int
@@ -43,7 +45,7 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class MemoryMap:
-    """The tensors of one function, in order of their making. frame: its size in bytes; steps: instructions in all."""
+    """The tensors of one function in order of their making. frame: its bytes; steps: instructions in all."""
 
     function: str
     frame: Dim
@@ -146,9 +148,9 @@ def _arith(op: str, a: Dim, b: Dim) -> Dim:
     return dmax(a, b)
 
 
-# ---- as text --------------------------------------------------------------------------------------------------------
+# ---- as text ------------------------------------------------------------------------------------------
 def draw(program: Program, maps: Sequence[MemoryMap], sizes: Mapping[str, int]) -> str:
-    """A table per function: tensor, what it holds, bytes, place, and its life from the function's start to its end.
+    """A table per function: each tensor's contents, bytes, place, and life from the start to the end.
 
     sizes: values of symbols; what depends on others stays an expression.
     """
@@ -194,7 +196,7 @@ def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
     return ["  " + "  ".join(cell.ljust(w) for cell, w in zip(row, widths)).rstrip() for row in rows]
 
 
-# ---- as JSON --------------------------------------------------------------------------------------------------------
+# ---- as JSON ------------------------------------------------------------------------------------------
 def as_json(program: Program, maps: Sequence[MemoryMap], sizes: Mapping[str, int]) -> dict[str, Any]:
     """Sizes and offsets as integers where they are known, otherwise as the text of an expression."""
     known = {s: as_dim(n) for s, n in sizes.items()}

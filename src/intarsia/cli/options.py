@@ -60,7 +60,7 @@ def numbers(text: str, option: str) -> list[int]:
 
 
 def values(items: Sequence[str]) -> dict[str, Any]:
-    """--input NAME=FILE.npy (an array) or NAME=NUMBER[,NUMBER…] (a number or a list, which take the input's dtype)."""
+    """--input NAME=FILE.npy (an array) or NAME=NUMBER[,NUMBER…] (a number or list, of the input's dtype)."""
     result: dict[str, Any] = {}
     for name, text in pairs(items, "--input").items():
         result[name] = load_array(Path(text)) if text.endswith(".npy") else _numbers(name, text)
@@ -105,7 +105,7 @@ def load_archive(path: Path) -> dict[str, np.ndarray]:
 
 
 def save_archive(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """An .npz file at exactly `path`, whatever the arrays are called; InputError CLI-003 if it cannot be written."""
+    """An .npz file at exactly `path`, whatever the arrays' names; InputError CLI-003 if that fails."""
     try:
         with zipfile.ZipFile(path, "w") as archive:
             for name, array in arrays.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from intarsia.vm.isa import Program
 
 
-class Stage(str, Enum):
+class Stage(StrEnum):
     """The stages in the order in which a model goes through them."""
 
     relay = "relay"
@@ -95,7 +95,7 @@ def show(
             _show_kernels(lowered, stage, kernel, as_json)
 
 
-# ---- relay ----------------------------------------------------------------------------------------------------------
+# ---- relay --------------------------------------------------------------------------------------------
 def _show_relay(module: IRModule, stage: Stage, stop_after: str | None, level: int, as_json: bool) -> None:
     from intarsia.infer import infer
     from intarsia.ir.text import print_module
@@ -119,7 +119,7 @@ def _show_relay(module: IRModule, stage: Stage, stop_after: str | None, level: i
     )
 
 
-# ---- kernels --------------------------------------------------------------------------------------------------------
+# ---- kernels ------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Lowered:
     """texts: LLVM IR by symbol: every kernel, then 'program', 'call' and 'pool'."""
@@ -160,7 +160,7 @@ def _show_kernels(lowered: Lowered, stage: Stage, wanted: str | None, as_json: b
 
 
 def _kernel_texts(lowered: Lowered, stage: Stage, wanted: str | None) -> Iterator[tuple[list[int], str, str]]:
-    """(numbers in the bytecode, symbol, text) of each kernel that is wanted. InputError CLI-006 if there is none."""
+    """(numbers in the bytecode, symbol, text) of each kernel wanted. InputError CLI-006 if there is none."""
     from intarsia.codegen.llvm.jit import assembly
     from intarsia.kernel.printer import print_kernel
 
@@ -192,7 +192,7 @@ def _is_wanted(symbol: str, numbers: list[int], wanted: str | None) -> bool:
     return wanted in (f"k{n}" for n in numbers) or wanted in symbol
 
 
-# ---- the program ----------------------------------------------------------------------------------------------------
+# ---- the program --------------------------------------------------------------------------------------
 def _show_artifact(path: Path, stage: Stage, sizes: dict[str, int], as_json: bool) -> None:
     from intarsia.vm.executable import load
 

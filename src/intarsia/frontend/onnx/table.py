@@ -1,4 +1,4 @@
-"""The page docs/onnx.md: which ONNX operators are supported, from the table of converters and the ONNX standard.
+"""The page docs/onnx.md: which ONNX operators are supported, from the converters and the ONNX standard.
 
 python -m intarsia.frontend.onnx.table > docs/onnx.md
 """
@@ -38,13 +38,15 @@ _HEAD = """# ONNX operators
 
 This page is generated; `python -m intarsia.frontend.onnx.table > docs/onnx.md` writes it anew.
 
-Operator sets up to {newest} are read, by the rules of the set that the model states (the standard's operators below are those of
-onnx {onnx}). An operator is converted, or replaced by the body that the ONNX standard gives it, or by a function that the model
-brings along. A model with operators that are missing is refused as a whole: one error, ONNX-020, lists
-them all with their nodes. Element types: bool, int8 … int64, uint8 … uint64, float16, bfloat16, float32, float64.
+Operator sets up to {newest} are read, by the rules of the set that the model states (the standard's
+operators below are those of onnx {onnx}). An operator is converted, or replaced by the body that the
+standard gives it, or by a function that the model brings along. A model with operators that are missing is
+refused as a whole: one error, ONNX-020, lists them all with their nodes.
 
-Dimensions may be symbols or unknown. Ranks are known. Where an input of an operator decides a rank, or how the work is laid out
-(axes, the size of a kernel, scales), it must be constant after folding; sizes may be computed at run time (ONNX-023 says which).
+Element types: bool, int8 … int64, uint8 … uint64, float16, bfloat16, float32, float64. Dimensions may be
+symbols or unknown; ranks are known. Where an input of an operator decides a rank, or how the work is laid
+out (axes, scales, the size of a kernel), it must be constant after folding (else ONNX-023); sizes may be
+computed at run time.
 """
 
 
@@ -85,7 +87,7 @@ def _entry(domain: str, op: str, schemas: list[Any], known: frozenset[str]) -> E
 
 
 def _by_body(domain: str, op: str, version: int, known: frozenset[str]) -> str:
-    """How the body of the standard supports an operator: a body that depends on the node shows only there what it needs."""
+    """How the standard's body supports an operator; what it needs may show at the node only."""
     schema = schema_of(domain, op, version)
     if schema is None or not Gaps("", known, set()).has_body(domain, op, version):
         return ""
