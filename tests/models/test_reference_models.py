@@ -1,6 +1,7 @@
 """The reference models, one compile each, at many sizes, against ONNX Runtime.
 
-The measure: largest |ours - theirs| over an output, divided by the largest |theirs| of that output (by 0.001 if that is
+The measure: largest |ours - theirs| over an output, divided by the largest |theirs| of that output (by 0.001
+    if that is
 larger: a detector that sees no text says 1e-5 everywhere), at most 1e-4.
 """
 

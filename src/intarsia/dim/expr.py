@@ -3,8 +3,9 @@
     dim  ::= sum of  coefficient * atom^power * …            (a polynomial with integer coefficients)
     atom ::= symbol | floordiv(dim, dim) | mod(dim, dim) | min(dim, …) | max(dim, …)
 
-`Dim` values are immutable and hashable; `==` compares canonical forms, so `n + m == m + n` and `(n + 1) * 2 == 2 * n + 2`.
-Division and remainder are Python's (floor). A symbol is identified by its name within the function (or kernel) it occurs in.
+`Dim` values are immutable and hashable; `==` compares canonical forms, so `n + m == m + n` and `(n + 1) * 2
+== 2 * n + 2`. Division and remainder are Python's (floor). A symbol is identified by its name within the
+function (or kernel) it occurs in.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class Dim:
         self._hash: int | None = None
         self._symbols: frozenset[str] | None = None
 
-    # ---- what it is -------------------------------------------------------------------------------------------
+    # ---- what it is ----------------------------------------------------------------------------------------
     @property
     def is_const(self) -> bool:
         terms = self.terms
@@ -123,7 +124,7 @@ class Dim:
                 out[rest] = out.get(rest, 0) + c
         return _dim(out)
 
-    # ---- arithmetic -------------------------------------------------------------------------------------------
+    # ---- arithmetic ----------------------------------------------------------------------------------------
     def __add__(self, other: DimLike) -> Dim:
         other = as_dim(other)
         if not other.terms:
@@ -203,7 +204,7 @@ class Dim:
     def __rmod__(self, other: DimLike) -> Dim:
         return as_dim(other) % self
 
-    # ---- substitution and evaluation --------------------------------------------------------------------------
+    # ---- substitution and evaluation -----------------------------------------------------------------------
     def subst(self, env: Mapping[str, DimLike]) -> Dim:
         """Replace symbols by expressions, all at once."""
         if not env or self.is_const or not (self.symbols() & env.keys()):
@@ -222,7 +223,7 @@ class Dim:
         """The integer for given symbol values; KeyError names a missing symbol."""
         return sum(c * prod(_eval_atom(a, env) ** p for a, p in m) for m, c in self.terms.items())
 
-    # ---- the rest ---------------------------------------------------------------------------------------------
+    # ---- the rest ------------------------------------------------------------------------------------------
     def __eq__(self, other: object) -> bool:
         if isinstance(other, int):
             return self.is_const and self.value == other
@@ -296,7 +297,7 @@ def _group(d: Dim) -> str:
     return f"({d})" if len(d.terms) > 1 else str(d)
 
 
-# ---- canonical form ---------------------------------------------------------------------------------------------
+# ---- canonical form ----------------------------------------------------------------------------------------
 def _dim(terms: dict[Monomial, int]) -> Dim:
     return Dim({m: c for m, c in terms.items() if c})
 

@@ -47,7 +47,9 @@ class Names:
 
 
 class Context:
-    """The part of a function's typing that knows no expressions: `FunctionTyper` walks, this relates and records."""
+    """The part of a function's typing that knows no expressions: `FunctionTyper` walks, this relates and
+    records.
+    """
 
     def __init__(
         self, module: IRModule, name: str, typing: Typing, names: Names, signatures: Mapping[str, FuncType]
@@ -66,11 +68,13 @@ class Context:
         self.scope_order: list[str] = []
         self.holed: list[int] = []
 
-    # ---- relating types ---------------------------------------------------------------------------------------
+    # ---- relating types ------------------------------------------------------------------------------------
     def _fit(
         self, expected: Type, actual: Type, what: str, span: Span, *, free: bool = False, keep: bool = False
     ) -> list[Check]:
-        """Checks that make `actual` usable as `expected`; `free`: expected's unbound symbols stand for actual's sizes."""
+        """Checks that make `actual` usable as `expected`; `free`: expected's unbound symbols stand for
+        actual's sizes.
+        """
         own = type_symbols(map_type(expected, lambda d: d)) - self.scope - {"?"} if free else set()
         pairs: Pairs = []
         try:
@@ -113,7 +117,9 @@ class Context:
         return env, checks
 
     def _open(self, key: Expr, t: Type, what: str) -> Type:
-        """Sizes that nobody outside can name (`?`, the callee's own symbols) become symbols measured on the value."""
+        """Sizes that nobody outside can name (`?`, the callee's own symbols) become symbols measured on the
+        value.
+        """
         t = resolve(t)
         if isinstance(t, TensorType) and not any("?" in d.symbols() or is_flexible(d) for d in t.shape):
             return t
@@ -155,7 +161,7 @@ class Context:
         inner = resolve(t)
         return self._flexible(inner) if isinstance(inner, FuncType) else t
 
-    # ---- bookkeeping ------------------------------------------------------------------------------------------
+    # ---- bookkeeping ---------------------------------------------------------------------------------------
     def _set(self, e: Expr, t: Type) -> None:
         self.types[id(e)] = t
         if not isinstance(t, TensorType) and has_hole(t):
@@ -186,7 +192,7 @@ class Context:
             self.scope.discard(s)
         del self.scope_order[mark:]
 
-    # ---- errors -----------------------------------------------------------------------------------------------
+    # ---- errors --------------------------------------------------------------------------------------------
     def _called(self, f: Expr | None) -> str:
         match f:
             case GlobalVar(name=name):

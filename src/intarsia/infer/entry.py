@@ -1,4 +1,6 @@
-"""What a function does first: read its symbols from its arguments' shapes, and check the shapes against each other."""
+"""What a function does first: read its symbols from its arguments' shapes, and check the shapes against each
+other.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from intarsia.ir.types import Type
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """symbol = (size of `axis` of tensor `leaf` - offset) // factor; leaves count through the parameters' tuples."""
+    """symbol = (size of `axis` of tensor `leaf` - offset) // factor; leaves count through the parameters'
+    tuples.
+    """
 
     symbol: str
     leaf: int
@@ -31,7 +35,9 @@ class Demand:
 
 
 def entry_plan(params: Iterable[Type], known: Iterable[str] = ()) -> list[Bind | Demand]:
-    """Steps in order; `known` symbols have values already. A symbol that no tensor's size determines is left out."""
+    """Steps in order; `known` symbols have values already. A symbol that no tensor's size determines is left
+    out.
+    """
     leaves = [t for p in params for t in tensor_leaves(p)]
     bound = set(known)
     steps: list[Bind | Demand] = []

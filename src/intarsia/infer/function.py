@@ -1,7 +1,8 @@
 """Types of one global function: a walk over its scopes, operands before users, without recursion.
 
-Branches and closure bodies are visited by generators that a trampoline runs, so nesting costs no Python stack.
-An equality learnt from a run-time check holds from there to the end of the scope in which it is checked.
+Branches and closure bodies are visited by generators that a trampoline runs, so nesting costs no Python
+stack. An equality learnt from a run-time check holds from there to the end of the scope in which it is
+checked.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class FunctionTyper(Context):
         ] = {}  # lets whose annotation may name sizes, by the value they bind
         self.latent: set[str] = set()  # symbols that no parameter's size determines
 
-    # ---- functions --------------------------------------------------------------------------------------------
+    # ---- functions -----------------------------------------------------------------------------------------
     def run(self) -> FuncType:
         """Type the function's parameters and body; its type with the parameters' symbols."""
         f = self.module.functions[self.name]
@@ -162,7 +163,7 @@ class FunctionTyper(Context):
             self.latent.add(s)
         return t
 
-    # ---- scopes -----------------------------------------------------------------------------------------------
+    # ---- scopes --------------------------------------------------------------------------------------------
     def _visit(self, scope: Scope) -> Steps:
         types, annotated = self.types, self.annotated
         for node in scope.nodes:
@@ -286,7 +287,7 @@ class FunctionTyper(Context):
         self._set(node, self._open(node, t, what))
         self._set_value(node, value)
 
-    # ---- expressions ------------------------------------------------------------------------------------------
+    # ---- expressions ---------------------------------------------------------------------------------------
     def _variable(self, v: Var) -> None:
         let = self.lets.get(id(v))
         if let is None:
@@ -301,7 +302,9 @@ class FunctionTyper(Context):
             self._fail("TYPE-007", f"the value of %{v.name} uses %{v.name} itself", v.span)
 
     def _bind_let(self, let: Let) -> None:
-        """The value's type for the variable; what an annotation or an earlier use asks for becomes checks of the value."""
+        """The value's type for the variable; what an annotation or an earlier use asks for becomes checks of
+        the value.
+        """
         t, what, span = (
             self.types[id(let.value)],
             f"the value of %{let.var.name}",
@@ -349,7 +352,7 @@ class FunctionTyper(Context):
             self._fail("TYPE-010", f"a {t} is used as a reference", span)
         return t.value
 
-    # ---- operators --------------------------------------------------------------------------------------------
+    # ---- operators -----------------------------------------------------------------------------------------
     def _operator(self, call: Call) -> None:
         assert isinstance(call.op, OpRef)
         if call.args and any(isinstance(resolve(self.types[id(a)]), Hole) for a in call.args):
@@ -410,7 +413,9 @@ class FunctionTyper(Context):
         return Arg(t, value if isinstance(value, np.ndarray) else None, self._constant(a))
 
     def _constant(self, a: Expr) -> np.ndarray | None:
-        """The contents of a small constant of any dtype, also behind variables: operators may need floats to know a size."""
+        """The contents of a small constant of any dtype, also behind variables: operators may need floats to
+        know a size.
+        """
         while isinstance(a, Var):
             let = self.lets.get(id(a))
             following = let.value if let is not None else self.passed.get(id(a))
@@ -437,7 +442,9 @@ class FunctionTyper(Context):
         return {**call.attrs, **changed} if changed else call.attrs
 
     def _remember_items(self, call: Call, site: Site) -> None:
-        """Elements that the rule asked for have names now: later operators that read the same tensor use them too."""
+        """Elements that the rule asked for have names now: later operators that read the same tensor use them
+        too.
+        """
         found: dict[int, dict[int, str]] = {}
         for name, b in site.bindings.items():
             if isinstance(b, Item):
@@ -453,7 +460,7 @@ class FunctionTyper(Context):
     def _same_scope(self, a: Expr, b: Expr) -> bool:
         return self.scopes.of.get(id(a)) is self.scopes.of.get(id(b))
 
-    # ---- calls of functions -----------------------------------------------------------------------------------
+    # ---- calls of functions --------------------------------------------------------------------------------
     def _call(self, call: Call) -> None:
         callee = resolve(self.types[id(call.op)])
         args = [self.types[id(a)] for a in call.args]
@@ -503,7 +510,7 @@ class FunctionTyper(Context):
         made = ADTType(adt.name, tuple(variables.values()))
         return FuncType(tuple(instantiate(t, variables) for t in c.inputs), made), made
 
-    # ---- patterns ---------------------------------------------------------------------------------------------
+    # ---- patterns ------------------------------------------------------------------------------------------
     def _pattern(self, pattern: Pattern, data: Type, span: Span) -> None:
         todo: list[tuple[Pattern, Type]] = [(pattern, data)]
         while todo:

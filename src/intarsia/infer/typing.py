@@ -1,4 +1,6 @@
-"""What inference found out: types, known contents, operator sites, checks and where symbols are read at run time."""
+"""What inference found out: types, known contents, operator sites, checks and where symbols are read at run
+time.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ Value = np.ndarray | tuple | None  # of an integer tensor: object array of Dims;
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a symbol comes from, in words, e.g. 'dimension 0 of parameter %x of @main'; order: when it was made."""
+    """Where a symbol comes from, in words, e.g. 'dimension 0 of parameter %x of @main'; order: when it was
+    made.
+    """
 
     text: str
     order: int
@@ -63,7 +67,8 @@ class Typing:
         return (site.checks if site else []) + self._checks_at.get(id(e), [])
 
     def bindings(self, e: Expr) -> Mapping[str, Item | Measured]:
-        """Symbols that come into being with `e` and where each is read; for a pattern's variable: when it is bound.
+        """Symbols that come into being with `e` and where each is read; for a pattern's variable: when it is
+        bound.
 
         `Measured(output, axis)` counts the tensors of the flattened result (`tensor_leaves`).
         """

@@ -1,8 +1,10 @@
-"""Equality of types and dimensions: types with holes, joined and related; dimensions by a substitution of symbols.
+"""Equality of types and dimensions: types with holes, joined and related; dimensions by a substitution of
+symbols.
 
-`relate(expected, actual)` makes `actual` usable where `expected` is asked for. It fills holes and lists the pairs of
-dimensions that must be equal; `solve` then finds values for the flexible symbols among them. Type arguments of ADTs
-are covariant (ADTs are immutable): there `?` stands for "any size", and a hole that was filled with two sizes widens to it.
+`relate(expected, actual)` makes `actual` usable where `expected` is asked for. It fills holes and lists the
+pairs of dimensions that must be equal; `solve` then finds values for the flexible symbols among them. Type
+arguments of ADTs are covariant (ADTs are immutable): there `?` stands for "any size", and a hole that was
+filled with two sizes widens to it.
 """
 
 from __future__ import annotations
@@ -110,7 +112,9 @@ def freeze(t: Type) -> None:
 
 
 def relate(expected: Type, actual: Type, pairs: Pairs, *, inner: bool = False) -> None:
-    """Make `actual` fit `expected`: fill holes, append to `pairs` the dimensions that must be equal; or Mismatch."""
+    """Make `actual` fit `expected`: fill holes, append to `pairs` the dimensions that must be equal; or
+    Mismatch.
+    """
     if isinstance(expected, Hole) and expected.type is not None and not expected.frozen:
         if _last(expected) is not _last(actual):
             _widen(expected, actual, pairs)
@@ -155,7 +159,9 @@ def relate(expected: Type, actual: Type, pairs: Pairs, *, inner: bool = False) -
 
 
 def join(a: Type, b: Type, differ: Callable[[Dim, Dim], Dim]) -> Type:
-    """The type of a value that is one of two: dimensions that differ become `differ(one, other)`, inside ADTs `?`."""
+    """The type of a value that is one of two: dimensions that differ become `differ(one, other)`, inside ADTs
+    `?`.
+    """
     if a is b:
         return a
     ra, rb = resolve(a), resolve(b)
@@ -291,10 +297,12 @@ def is_flexible(d: Dim) -> bool:
     return any(s.startswith(FLEXIBLE) for s in d.symbols())
 
 
-# ---- dimensions -------------------------------------------------------------------------------------------------
+# ---- dimensions --------------------------------------------------------------------------------------------
 @dataclass(slots=True)
 class Equalities:
-    """What is assumed equal: a substitution of symbols, idempotent. `order`: symbols made later give way to earlier ones."""
+    """What is assumed equal: a substitution of symbols, idempotent. `order`: symbols made later give way to
+    earlier ones.
+    """
 
     env: dict[str, Dim] = field(default_factory=dict)
     order: dict[str, int] = field(default_factory=dict)
@@ -303,7 +311,9 @@ class Equalities:
         return d.subst(self.env) if self.env else d
 
     def assume(self, a: Dim, b: Dim) -> None:
-        """Use one representative from now on, where one side is a bare symbol that the other does not contain."""
+        """Use one representative from now on, where one side is a bare symbol that the other does not
+        contain.
+        """
         a, b = self.canonical(a), self.canonical(b)
         candidates = [
             (s, other) for s, other in ((a.symbol, b), (b.symbol, a)) if s and s not in other.symbols()
@@ -321,7 +331,9 @@ class Equalities:
 
 
 def solve(pairs: Iterable[tuple[Dim, Dim]]) -> tuple[dict[str, Dim], list[tuple[Dim, Dim]]]:
-    """Values for the flexible symbols in pairs of equal dimensions, and the pairs that remain to be shown equal."""
+    """Values for the flexible symbols in pairs of equal dimensions, and the pairs that remain to be shown
+    equal.
+    """
     env: dict[str, Dim] = {}
     todo = list(pairs)
     for linear in (False, True):  # bare symbols first: `n` before `2*n + 1`

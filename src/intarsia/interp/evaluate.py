@@ -1,8 +1,9 @@
-"""Evaluation over NumPy: slow, simple, and right. Every other way of running a program is compared with this one.
+"""Evaluation over NumPy: slow, simple, and right. Every other way of running a program is compared with this
+one.
 
-A function's graph is evaluated scope by scope (`ir/scopes.py`), so a node is computed once an activation, and work
-inside a branch only when the branch is taken. Branches and calls are generators run by a trampoline; a call in tail
-position replaces its caller. Sizes that inference could not prove are checked where they arise.
+A function's graph is evaluated scope by scope (`ir/scopes.py`), so a node is computed once an activation, and
+work inside a branch only when the branch is taken. Branches and calls are generators run by a trampoline; a
+call in tail position replaces its caller. Sizes that inference could not prove are checked where they arise.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ Steps = Generator["Steps", "Value", "Value"]
 def evaluate(module: IRModule, *args: object, function: str = "main", typing: Typing | None = None) -> Value:
     """The value of a global function for arguments (arrays, numbers, tuples, ADTValue, Closure).
 
-    Returns an array, a tuple of values, an ADTValue, …. Raises InputError CALL-… where arguments do not fit the
-    function's type or a size check fails at run time, and all that `infer` raises.
+    Returns an array, a tuple of values, an ADTValue, …. Raises InputError CALL-… where arguments do not fit
+    the function's type or a size check fails at run time, and all that `infer` raises.
     """
     typing = typing or infer(module)
     f = module.functions[function]
@@ -63,7 +64,9 @@ def evaluate(module: IRModule, *args: object, function: str = "main", typing: Ty
 
 
 class _Frame:
-    """One activation of a function: values of its nodes by id, values of its symbols, the activation around it."""
+    """One activation of a function: values of its nodes by id, values of its symbols, the activation around
+    it.
+    """
 
     __slots__ = ("values", "symbols", "parent", "scopes", "lets", "function")
 
@@ -193,7 +196,7 @@ class _Machine:
                 self._check(checks, frame, last=True)
         return frame[result]
 
-    # ---- operators --------------------------------------------------------------------------------------------
+    # ---- operators -----------------------------------------------------------------------------------------
     def _operator(self, call: Call, frame: _Frame) -> Value:
         site = self.typing.sites[id(call)]
         args = [frame[a] for a in call.args]
@@ -221,7 +224,7 @@ class _Machine:
                     where=str(site.span),
                 )
 
-    # ---- patterns ---------------------------------------------------------------------------------------------
+    # ---- patterns ------------------------------------------------------------------------------------------
     def _choose(self, node: Match, value: Value, frame: _Frame) -> int:
         """The position of the first clause that fits; its variables are bound."""
         for i, clause in enumerate(node.clauses):
@@ -234,7 +237,7 @@ class _Machine:
                 return i
         raise Error("EVAL-002", f"no clause of the match fits {value}", where=str(node.span))
 
-    # ---- symbols and checks -----------------------------------------------------------------------------------
+    # ---- symbols and checks --------------------------------------------------------------------------------
     def _measure(self, e: Expr, value: Value | None, frame: _Frame) -> None:
         bindings = self.typing.bindings(e)
         if bindings and value is not None and not isinstance(value, _TailCall):

@@ -28,7 +28,9 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Closure:
-    """A function together with the activation it was made in (None for a global function, then `name` says which)."""
+    """A function together with the activation it was made in (None for a global function, then `name` says
+    which).
+    """
 
     function: Function = field(repr=False)
     frame: object = field(default=None, repr=False)

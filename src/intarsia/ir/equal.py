@@ -1,7 +1,7 @@
 """Structural equality and hashing: the same program up to the names of variables, with the same sharing.
 
-Variables and constants have no identity of their own (a constant used twice equals two equal constants); every other
-node that is used twice on one side must be used twice on the other. Spans do not count.
+Variables and constants have no identity of their own (a constant used twice equals two equal constants);
+every other node that is used twice on one side must be used twice on the other. Spans do not count.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ _ATOMS = (Var, Constant, GlobalVar, OpRef, ConstructorRef)
 
 
 def structural_equal(a: Expr | IRModule, b: Expr | IRModule) -> bool:
-    """Whether two expressions or modules are the same up to variable names and spans; free variables by identity."""
+    """Whether two expressions or modules are the same up to variable names and spans; free variables by
+    identity.
+    """
     if isinstance(a, IRModule) or isinstance(b, IRModule):
         return isinstance(a, IRModule) and isinstance(b, IRModule) and _equal_modules(a, b)
     return _equal(a, b)
@@ -149,7 +151,9 @@ def _same_attrs(a: Mapping[str, Attr], b: Mapping[str, Attr]) -> bool:
 
 
 def attr_key(attr: Attr) -> object:
-    """A hashable form in which 1, 1.0 and True differ, NaN equals itself, and a constant dimension is its integer."""
+    """A hashable form in which 1, 1.0 and True differ, NaN equals itself, and a constant dimension is its
+    integer.
+    """
     if isinstance(attr, tuple):
         return tuple(attr_key(x) for x in attr)
     if isinstance(attr, Dim):

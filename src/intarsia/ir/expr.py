@@ -15,9 +15,9 @@
            | ref(expr) | !expr | expr := expr   RefNew, RefRead, RefWrite
     pattern ::= _ | %x | Name(pattern, …) | (pattern, …)        (ir/pattern.py)
 
-An expression is a DAG: a node that is reached twice is computed once. Nodes are immutable, compare by identity
-(`structural_equal` is a function) and carry the place in the user's model they came from. Types are not stored on
-nodes; `intarsia.infer` computes them.
+An expression is a DAG: a node that is reached twice is computed once. Nodes are immutable, compare by
+    identity (`structural_equal` is a function) and carry the place in the user's model they came from. Types
+    are not stored on nodes; `intarsia.infer` computes them.
 """
 
 from __future__ import annotations

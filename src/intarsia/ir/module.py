@@ -1,4 +1,6 @@
-"""A module: global functions (mutually recursive through their names) and algebraic data types. The entry is `main`."""
+"""A module: global functions (mutually recursive through their names) and algebraic data types. The entry is
+`main`.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Where each node of a graph is computed: the innermost branch or function body that holds all its uses.
 
-A scope is one arm of an `if`, one clause of a `match`, or a function's body; scopes form a tree. Work that is shared
-by an arm and its surroundings belongs outside; work of one arm is done only when that arm runs. Whoever types,
-evaluates or orders a graph goes scope by scope: `Scope.nodes` lists its nodes, operands before users.
+A scope is one arm of an `if`, one clause of a `match`, or a function's body; scopes form a tree. Work that is
+shared by an arm and its surroundings belongs outside; work of one arm is done only when that arm runs.
+Whoever types, evaluates or orders a graph goes scope by scope: `Scope.nodes` lists its nodes, operands before
+users.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ _NEVER = 1 << 30
 
 @dataclass(slots=True, eq=False)
 class Scope:
-    """jump: an ancestor farther up, chosen so that common ancestors are found in logarithmic time (Myers 1983)."""
+    """jump: an ancestor farther up, chosen so that common ancestors are found in logarithmic time (Myers
+    1983).
+    """
 
     parent: Scope | None
     depth: int
@@ -39,7 +42,8 @@ class Scope:
 
 @dataclass(slots=True)
 class Scopes:
-    """of: node id -> its scope. inner: (owner id, child position) -> the scope of that arm or body. order: post-order.
+    """of: node id -> its scope. inner: (owner id, child position) -> the scope of that arm or body. order:
+    post-order.
 
     uses: node id -> how many times it is an operand.
     """
@@ -54,7 +58,8 @@ class Scopes:
 def scopes_of(body: Expr, *, lets: bool = False) -> Scopes:
     """Scopes of a function's body, in linear time (times log of the depth where sharing crosses scopes).
 
-    lets: the body of a `let` is a scope too, and its value if that is a function: there its variable may be used.
+    lets: the body of a `let` is a scope too, and its value if that is a function: there its variable may be
+        used.
     """
     order = list(post_order(body))
     root = Scope(None, 0)

@@ -1,7 +1,7 @@
 """Iterative traversal: no function here recurses over the program, so chains of any length work.
 
-`children` lists a node's direct subexpressions, `rebuild` puts new ones in their place, `post_order` visits every
-node of a DAG once, and `rewrite` rebuilds a DAG bottom-up with sharing kept.
+`children` lists a node's direct subexpressions, `rebuild` puts new ones in their place, `post_order` visits
+every node of a DAG once, and `rewrite` rebuilds a DAG bottom-up with sharing kept.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from intarsia.ir import expr as E
 
 
 def children(e: E.Expr) -> tuple[E.Expr, ...]:
-    """Direct subexpressions in evaluation order. Binders (parameters, let variables, pattern variables) are not listed."""
+    """Direct subexpressions in evaluation order. Binders (parameters, let variables, pattern variables) are
+    not listed.
+    """
     match e:
         case E.Call():
             return (e.op, *e.args)
@@ -66,7 +68,9 @@ def rebuild(e: E.Expr, new: tuple[E.Expr, ...]) -> E.Expr:
 
 
 def post_order(root: E.Expr, *, into: Callable[[E.Expr], bool] | None = None) -> Iterator[E.Expr]:
-    """Every node reachable from root once, subexpressions first. `into(node)` False: yield the node, not what is below."""
+    """Every node reachable from root once, subexpressions first. `into(node)` False: yield the node, not what
+    is below.
+    """
     seen: set[int] = set()
     stack: list[tuple[E.Expr, bool]] = [(root, False)]
     while stack:
@@ -83,7 +87,9 @@ def post_order(root: E.Expr, *, into: Callable[[E.Expr], bool] | None = None) ->
 
 
 def rewrite(root: E.Expr, step: Callable[[E.Expr], E.Expr]) -> E.Expr:
-    """Bottom-up: every node is rebuilt from its rewritten subexpressions, then given to `step`. Sharing is kept."""
+    """Bottom-up: every node is rebuilt from its rewritten subexpressions, then given to `step`. Sharing is
+    kept.
+    """
     new: dict[int, E.Expr] = {}
     keep: list[E.Expr] = []  # ids stay valid while their nodes live
     for node in post_order(root):

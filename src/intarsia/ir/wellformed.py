@@ -1,4 +1,5 @@
-"""Is a module well formed? Every variable is bound where it is used, every binder binds once, names are known.
+"""Is a module well formed? Every variable is bound where it is used, every binder binds once, names are
+known.
 
 Types and operators are inference's business.
 """

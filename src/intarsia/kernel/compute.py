@@ -3,7 +3,8 @@
     stage  ::= out[i, j, …] = expr(i, j, …)          every element by one expression (`compute`)
     opaque ::= (out, …) = build(target)(in, …)       a computation that has no such form (recurrence, sort, …)
 
-Operators describe themselves with `compute`; fusing is composing their stages; `kernel/strategy` turns the DAG into loops.
+Operators describe themselves with `compute`; fusing is composing their stages; `kernel/strategy` turns the
+DAG into loops.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ _fresh = itertools.count()
 class Stage:
     """out[axes] = body. axes: one variable name per output dimension, unique in the process.
 
-    hint: what strategies may want to know and cannot see from the body, e.g. {'conv': ConvShape(...)}; never needed
-    for a right result.
+    hint: what strategies may want to know and cannot see from the body, e.g. {'conv': ConvShape(...)}; never
+        needed for a right result.
     """
 
     axes: tuple[str, ...]

@@ -7,10 +7,10 @@
             | Reduce(op, axes, expr)           only as the root of a stage's body
             | LaneReduce(op, buffer)           all elements of a register buffer combined (written by schedules)
 
-`Select` is lazy: loads in an arm happen only where the condition chooses that arm, so
-`Select(0 <= i < n, x[i], 0)` never reads outside x. Integer arithmetic wraps; `div` is true division on floats and
-truncates on integers; `floordiv` and `mod` follow Python's sign rule, `fmod` C's; comparison and logic give bool.
-`min` and `max` propagate NaN. Shifts by the width or more give 0.
+`Select` is lazy: loads in an arm happen only where the condition chooses that arm, so `Select(0 <= i < n,
+x[i], 0)` never reads outside x. Integer arithmetic wraps; `div` is true division on floats and truncates on
+integers; `floordiv` and `mod` follow Python's sign rule, `fmod` C's; comparison and logic give bool. `min`
+and `max` propagate NaN. Shifts by the width or more give 0.
 """
 
 from __future__ import annotations
@@ -92,8 +92,9 @@ REDUCE = frozenset(["sum", "prod", "min", "max", "any", "all", "argmin", "argmax
 class Buffer:
     """A dense row-major tensor that a kernel reads or writes.
 
-    scope: 'global' (memory that the caller gives), 'stack' (small, private to one iteration of the enclosing parallel
-    loop), 'register' (constant shape; every index is constant after unrolling, but for the lane of a vector loop).
+    scope: 'global' (memory that the caller gives), 'stack' (small, private to one iteration of the enclosing
+        parallel loop), 'register' (constant shape; every index is constant after unrolling, but for the lane
+        of a vector loop).
     producer: the computation that defines it, None for a kernel's input.
     of: a view: the memory of another ('global') buffer, seen in a shape of as many elements.
     """
@@ -227,7 +228,9 @@ class Select(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cast(Expr):
-    """Float to integer truncates and saturates, NaN gives 0; integer to narrower integer wraps; anything to bool is != 0."""
+    """Float to integer truncates and saturates, NaN gives 0; integer to narrower integer wraps; anything to
+    bool is != 0.
+    """
 
     x: Expr
     dtype: str
@@ -243,7 +246,9 @@ class Axis:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reduce(Expr):
-    """op over all values of the axes, in the body's dtype (`argmin`/`argmax`: the first place on the only axis, int64)."""
+    """op over all values of the axes, in the body's dtype (`argmin`/`argmax`: the first place on the only
+    axis, int64).
+    """
 
     op: str
     axes: tuple[Axis, ...]
@@ -323,9 +328,11 @@ def walk(e: Expr) -> Iterator[Expr]:
 
 
 def transform(e: Expr, leaf: Callable[[Expr], Expr | None]) -> Expr:
-    """Rebuild bottom-up. `leaf(node)` sees each node after its children were rebuilt; None keeps it. Sharing is kept.
+    """Rebuild bottom-up. `leaf(node)` sees each node after its children were rebuilt; None keeps it. Sharing
+    is kept.
 
-    Kernel expressions are as deep as a fused function is long, which the fusion pass bounds; recursion is safe here.
+    Kernel expressions are as deep as a fused function is long, which the fusion pass bounds; recursion is
+    safe here.
     """
     memo: dict[int, Expr] = {}
 

@@ -10,13 +10,14 @@
 
 vector:   extent is a constant (any number of lanes, the code generator splits it); the body is evaluated for all lanes at
           once. `active` (Dim) restricts a vector loop to the lanes below it, for ragged ends.
-parallel: iterations are independent and may run on any thread in any order. `work` estimates one iteration's cost
-          in nanoseconds at one core; the code generator runs the loop serially if the total is too small to share.
+parallel: iterations are independent and may run on any thread in any order. `work` estimates one iteration's
+          cost in nanoseconds at one core; the code generator runs the loop serially if the total is too small
+          to share.
 unroll:   extent is a constant; the body is repeated with the variable replaced.
 
 A kernel's machine-code signature is `void name(ctx*, void** buffers, int64* symbols)`, buffers in the order
-inputs, outputs, workspaces. `verify` is the language's checker; every index is in bounds by construction of strategies
-and tests prove it by running `kernel/evaluate.py`, which checks each access.
+inputs, outputs, workspaces. `verify` is the language's checker; every index is in bounds by construction of
+strategies and tests prove it by running `kernel/evaluate.py`, which checks each access.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ class Block(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kernel:
-    """inputs, outputs, workspaces: global buffers in signature order; symbols: names of the dims array, in order.
+    """inputs, outputs, workspaces: global buffers in signature order; symbols: names of the dims array, in
+    order.
 
     flops: floating-point operations of one run, None if not estimated.
     """

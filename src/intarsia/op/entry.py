@@ -1,9 +1,9 @@
 """One operator, one entry: everything there is to know about an operator stands in its `Operator`.
 
-The type rule is written once, over symbolic dimensions. At compile time it is the type relation; the dimensions it
-returns, as expressions over the function's symbols, are the run-time shape function. Sizes that depend on a tensor's
-contents (`reshape` to a computed shape, `arange`) use `Site.items`: what is known of the contents at compile time is
-used, what is not becomes a fresh symbol that is read from the tensor at run time.
+The type rule is written once, over symbolic dimensions. At compile time it is the type relation; the
+dimensions it returns, as expressions over the function's symbols, are the run-time shape function. Sizes that
+depend on a tensor's contents (`reshape` to a computed shape, `arange`) use `Site.items`: what is known of the
+contents at compile time is used, what is not becomes a fresh symbol that is read from the tensor at run time.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """The run-time value of a symbol: element `index` (flat) of integer argument `arg` of the operator's call."""
+    """The run-time value of a symbol: element `index` (flat) of integer argument `arg` of the operator's
+    call.
+    """
 
     arg: int
     index: int
@@ -55,10 +57,11 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Arg:
-    """type: the argument's type. value: its contents as an object array of Dims where known (integer tensors), else None.
+    """type: the argument's type. value: its contents as an object array of Dims where known (integer
+    tensors), else None.
 
-    constant: the array, where the argument is a small compile-time constant of any dtype (`infer` fills it in); for
-    operators whose shapes depend on floats (image.resize with scales).
+    constant: the array, where the argument is a small compile-time constant of any dtype (`infer` fills it
+        in); for operators whose shapes depend on floats (image.resize with scales).
     """
 
     type: Type
@@ -94,7 +97,7 @@ class Site:
         self._items: dict[int, np.ndarray] = {}
         self._fresh_name = fresh_name or self._count_up
 
-    # ---- reading ----------------------------------------------------------------------------------------------
+    # ---- reading -------------------------------------------------------------------------------------------
     def has(self, i: int) -> bool:
         """Whether argument i was given (it may be optional)."""
         return i < len(self.args) and self.args[i].type != TupleType(())
@@ -129,7 +132,8 @@ class Site:
         return self.args[i].constant if self.has(i) else None
 
     def items(self, i: int, *, nonnegative: bool = False) -> np.ndarray:
-        """Argument i's contents as Dims (object array, same shape): known ones, else fresh symbols read at run time.
+        """Argument i's contents as Dims (object array, same shape): known ones, else fresh symbols read at
+        run time.
 
         Asked again (by the compute definition, say) it gives the same symbols.
         """
@@ -152,9 +156,11 @@ class Site:
         self._items[i] = result
         return result
 
-    # ---- stating ----------------------------------------------------------------------------------------------
+    # ---- stating -------------------------------------------------------------------------------------------
     def equal(self, a: DimLike, b: DimLike, what: str) -> Dim:
-        """a and b must be equal: fail if they cannot be, check at run time if unproved. Returns the better known one."""
+        """a and b must be equal: fail if they cannot be, check at run time if unproved. Returns the better
+        known one.
+        """
         a, b = self._canonical(as_dim(a)), self._canonical(as_dim(b))
         if a == b:
             return a

@@ -6,8 +6,8 @@ with the border repeated outwards. Interpolation is separable, so each axis is o
 indices and weights (a few numbers for each place) in stages of their own.
 
 Coordinates are computed in float32, as ONNX Runtime does. Where the scale is a small ratio that float32 holds
-exactly and the mode is nearest, the index is integer arithmetic instead: the same number, and vectors see how it
-runs. With align_corners and a scale that makes no whole size, the length is scale * size, as in ONNX's own
+exactly and the mode is nearest, the index is integer arithmetic instead: the same number, and vectors see how
+it runs. With align_corners and a scale that makes no whole size, the length is scale * size, as in ONNX's own
 evaluator (ONNX Runtime takes the result's size).
 """
 

@@ -68,7 +68,9 @@ def behaviour(site: Site) -> Behaviour:
 
 
 def placeholders(site: Site) -> list[Buffer | None]:
-    """Input buffers for a site's arguments: None for a missing one, and for known contents that only the shape needs."""
+    """Input buffers for a site's arguments: None for a missing one, and for known contents that only the
+    shape needs.
+    """
     buffers: list[Buffer | None] = []
     for i, arg in enumerate(site.args):
         known = i in site.op.value_args and site.value(i) is not None

@@ -4,8 +4,9 @@
     header  ::= JSON {"sections": {name: {offset, size, sha256}}, "meta": …}, keys sorted
     section ::= bytes at a multiple of 64 from the start of the file
 
-Equal contents give equal bytes. Sizes are validated against the file before memory is taken; checksums are verified
-before a section is handed out. Written beside its place and renamed, so a reader never sees half a file.
+Equal contents give equal bytes. Sizes are validated against the file before memory is taken; checksums are
+verified before a section is handed out. Written beside its place and renamed, so a reader never sees half a
+file.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ Bytes = Union[bytes, bytearray, memoryview]
 
 
 def save(path: str | os.PathLike[str], meta: Mapping[str, Any], sections: Mapping[str, Bytes]) -> None:
-    """Write a file; an existing one is replaced only by a complete new one. OSError if the place cannot be written."""
+    """Write a file; an existing one is replaced only by a complete new one. OSError if the place cannot be
+    written.
+    """
     table: dict[str, dict[str, Any]] = {}
     names = list(sections)
     for name in names:

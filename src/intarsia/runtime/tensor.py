@@ -1,7 +1,9 @@
-"""Tensors at the border: what a caller passes in becomes a dense array, without a copy where that is possible.
+"""Tensors at the border: what a caller passes in becomes a dense array, without a copy where that is
+possible.
 
-Taken as they are: NumPy arrays, anything with DLPack (torch, JAX, …) on the CPU, anything with the buffer protocol. An
-array that is not dense row-major is copied. Python numbers and lists have no dtype of their own and take the input's.
+Taken as they are: NumPy arrays, anything with DLPack (torch, JAX, …) on the CPU, anything with the buffer
+    protocol. An array that is not dense row-major is copied. Python numbers and lists have no dtype of their
+    own and take the input's.
 No other value is ever cast: a wrong dtype is an error that says how to convert.
 """
 

@@ -1,7 +1,7 @@
 """Errors that people can act on.
 
-Everything Intarsia raises on purpose derives from `Error`: a stable code, what was wrong, where in the user's own
-model, and what to do about it. `docs/errors.md` lists the codes.
+Everything Intarsia raises on purpose derives from `Error`: a stable code, what was wrong, where in the user's
+own model, and what to do about it. `docs/errors.md` lists the codes.
 """
 
 from __future__ import annotations

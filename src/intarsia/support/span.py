@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """source: file or model name; name: node name in the model ('' for text); line, column: 1-based (0: unknown)."""
+    """source: file or model name; name: node name in the model ('' for text); line, column: 1-based (0:
+    unknown).
+    """
 
     source: str = ""
     name: str = ""

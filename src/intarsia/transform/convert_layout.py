@@ -3,10 +3,10 @@
     nn.relu(nn.conv(%x, W))                                                                before
     transpose(nn.relu(nn.conv(transpose(%x, (0, 2, 3, 1)), W, layout="NHWC")), (0, 3, 1, 2))   after
 
-Channels-last makes a 1x1 convolution a plain matrix product, keeps channels contiguous for vector units in every other
-kernel, and needs no padding of odd channel counts. Convolutions and pools start it; element by element operators,
-reductions, concatenation and splits carry it on; whatever else needs a value gets it back in its old layout through one
-transpose. Weights keep their layout: the kernels pack them anyway.
+Channels-last makes a 1x1 convolution a plain matrix product, keeps channels contiguous for vector units in
+every other kernel, and needs no padding of odd channel counts. Convolutions and pools start it; element by
+element operators, reductions, concatenation and splits carry it on; whatever else needs a value gets it back
+in its old layout through one transpose. Weights keep their layout: the kernels pack them anyway.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class _Converter:
             return self._slice
         return None
 
-    # ---- the two forms of a value -----------------------------------------------------------------------------
+    # ---- the two forms of a value --------------------------------------------------------------------------
     def rank(self, node: Expr) -> int:
         t = self.typing.type(node)
         return t.rank if isinstance(t, TensorType) else 0
@@ -160,7 +160,7 @@ class _Converter:
                 self.last[id(node)] = call("transpose", self.as_old(node), axes=axes, span=node.span)
         return self.last[id(node)]
 
-    # ---- operators --------------------------------------------------------------------------------------------
+    # ---- operators -----------------------------------------------------------------------------------------
     def _spatial(self, node: Call) -> bool:
         layout = node.attrs.get("layout", "NCHW")
         if self.rank(node) < 3 or not str(layout).startswith("NC"):

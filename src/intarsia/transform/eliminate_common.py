@@ -2,8 +2,8 @@
 
     %0 = exp(%x); %1 = exp(%x); add(%0, %1)     %0 = exp(%x); add(%0, %0)
 
-Two nodes are equal if they are the same constructor over the same (already merged) operands with equal attributes.
-Functions, matches and reads or writes of references are never merged.
+Two nodes are equal if they are the same constructor over the same (already merged) operands with equal
+attributes. Functions, matches and reads or writes of references are never merged.
 """
 
 from __future__ import annotations

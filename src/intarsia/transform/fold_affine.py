@@ -66,7 +66,9 @@ _MOVES = ("reshape", "transpose", "expand_dims", "squeeze", "flatten")
 
 
 def _scale_source(x: Expr, factor: float, m: Match) -> Expr | None:
-    """factor * moved(matmul(a, W) + b) as moved(matmul(a, factor * W) + factor * b): the scale of attention's queries."""
+    """factor * moved(matmul(a, W) + b) as moved(matmul(a, factor * W) + factor * b): the scale of attention's
+    queries.
+    """
     moves: list[Call] = []
     while is_call(x, *_MOVES) and m.graph.used_once(x):
         assert isinstance(x, Call)

@@ -4,8 +4,9 @@
     shape_of(%x) where %x: Tensor[(2, 3), …]    const([2, 3])
     if (True) { a } else { b }                  a
 
-A fold that would make the program's constants much larger (an `expand` or `tile` of a scalar to megabytes) is left
-to run time, unless it makes the weights of a contraction, which kernels want to rearrange at compile time.
+A fold that would make the program's constants much larger (an `expand` or `tile` of a scalar to megabytes) is
+left to run time, unless it makes the weights of a contraction, which kernels want to rearrange at compile
+time.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     nn.relu(add(matmul(%x, W), B))
     (fn (%p0, %p1, %p2) { nn.relu(add(matmul(%p0, %p1), %p2)) } primitive)(%x, W, B)
 
-A group starts at one call and grows towards its immediate post-dominator (the first node that every path from it to the
-result goes through) while everything in between may join:
+A group starts at one call and grows towards its immediate post-dominator (the first node that every path from
+it to the result goes through) while everything in between may join:
 
     elementwise, injective    + elementwise, injective            one loop
                               + reduction                         computed inside it
@@ -13,9 +13,9 @@ result goes through) while everything in between may join:
     transpose                 + contraction                       its operand is read in another order
     contraction               + transpose that keeps the last dimension last
 
-The cost model: never compute an expensive element twice (no growth through a broadcast of one), no group of more than
-`_LARGEST` calls, views stay outside (they are free), and known shape arithmetic takes no part. A call whose result size
-depends on a tensor's contents, and one with several results, stays alone.
+The cost model: never compute an expensive element twice (no growth through a broadcast of one), no group of
+    more than `_LARGEST` calls, views stay outside (they are free), and known shape arithmetic takes no part.
+    A call whose result size depends on a tensor's contents, and one with several results, stays alone.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class _Fuser:
         """Whether a group is yet to grow: it has one call, or one and the transposes of its operands."""
         return all(m is node or self.behaviour[id(m)].kind is Kind.REMAP for m in group.members)
 
-    # ---- what may fuse ----------------------------------------------------------------------------------------
+    # ---- what may fuse -------------------------------------------------------------------------------------
     def _may_fuse(self, node: Expr) -> bool:
         if not (isinstance(node, Call) and isinstance(node.op, OpRef) and id(node) in self.typing.sites):
             return False
@@ -113,7 +113,7 @@ class _Fuser:
         value = site.value(i)
         return value is None or (value.ndim <= 1 and all(v.symbols() <= self.symbols for v in value.flat))
 
-    # ---- post-dominators --------------------------------------------------------------------------------------
+    # ---- post-dominators -----------------------------------------------------------------------------------
     def _post_dominators(self) -> dict[int, Expr | None]:
         """Immediate post-dominator of each fusible call among calls of its own scope; None if there is none."""
         result: dict[int, Expr | None] = {}
@@ -145,7 +145,7 @@ class _Fuser:
                 b = up[id(b)]
         return a if a is b else None
 
-    # ---- growing ----------------------------------------------------------------------------------------------
+    # ---- growing -------------------------------------------------------------------------------------------
     def _grow(self, group: _Group) -> None:
         while True:
             target = self.dominator[id(group.out)]
@@ -249,7 +249,7 @@ class _Fuser:
         assert isinstance(t, TensorType)
         return t
 
-    # ---- building ---------------------------------------------------------------------------------------------
+    # ---- building ------------------------------------------------------------------------------------------
     def _rebuild(self) -> Function:
         new: dict[int, Expr] = {}
         for node in self.scopes.order:

@@ -1,7 +1,8 @@
 """Local rewriting: rules that look at one operator call, with the types of everything around it.
 
-A rule sees a call whose operands were already rewritten and says what to put in its place (an expression of the same
-type), or None. `Site` of the original call gives complete attributes and known contents of integer arguments.
+A rule sees a call whose operands were already rewritten and says what to put in its place (an expression of
+the same type), or None. `Site` of the original call gives complete attributes and known contents of integer
+arguments.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ Rule = Callable[["Match"], Expr | None]
 
 
 class Match:
-    """call: the call with rewritten operands; site: the original's; `type_of`, `uses` know original and new nodes."""
+    """call: the call with rewritten operands; site: the original's; `type_of`, `uses` know original and new
+    nodes.
+    """
 
     def __init__(self, call: Call, site: Site, graph: Graph):
         self.call, self.site, self.graph = call, site, graph
@@ -102,7 +105,9 @@ class Graph:
         return self.uses.get(id(e), 2) <= 1
 
     def writable(self, shape: Iterable[Dim]) -> bool:
-        """Whether the dims use only symbols that the function's parameters bind (others may be renamed by inference)."""
+        """Whether the dims use only symbols that the function's parameters bind (others may be renamed by
+        inference).
+        """
         return all(d.symbols() <= self.symbols for d in shape)
 
 

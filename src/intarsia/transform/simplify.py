@@ -102,8 +102,9 @@ def _view(m: Match) -> Expr | None:
 
 
 def _view_below_transpose(m: Match) -> Expr | None:
-    """reshape(transpose(x)) as transpose(reshape(x)), where every output dimension is a run of dimensions that the
-    transpose left side by side (or of size 1). Brings transposes together, so that they cancel."""
+    """reshape(transpose(x)) as transpose(reshape(x)), where every output dimension is a run of dimensions
+    that the transpose left side by side (or of size 1). Brings transposes together, so that they cancel.
+    """
     x = m.args[0]
     if not (is_call(x, "transpose") and isinstance(x, Call) and m.graph.writable(m.out.shape)):
         return None
@@ -132,7 +133,9 @@ def _view_below_transpose(m: Match) -> Expr | None:
 
 
 def _split_transpose(x: Call, axes: Sequence[int], m: Match) -> Expr | None:
-    """reshape(transpose(reshape(source))) where the outer reshape takes apart what the inner one merged: one transpose."""
+    """reshape(transpose(reshape(source))) where the outer reshape takes apart what the inner one merged: one
+    transpose.
+    """
     inner = x.args[0]
     if not is_call(inner, *_VIEWS):
         return None
@@ -206,7 +209,9 @@ def _neutral(neutral: float, commutes: bool) -> Callable[[Match], Expr | None]:
 
 
 def _drop_expand(m: Match) -> Expr | None:
-    """An operand that was expanded by hand is taken as it was, if the operator's own broadcasting gives the same type."""
+    """An operand that was expanded by hand is taken as it was, if the operator's own broadcasting gives the
+    same type.
+    """
     for i, x in enumerate(m.args):
         if not is_call(x, "expand"):
             continue

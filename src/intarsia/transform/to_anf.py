@@ -3,8 +3,8 @@
     add(exp(%x), exp(%x)) with one shared exp        before
     let %t0 = exp(%x); let %t1 = add(%t0, %t0); %t1  after
 
-Variables, constants, global names, operators and constructors stay where they are. A primitive function is a value
-called in place: its body is left as a graph.
+Variables, constants, global names, operators and constructors stay where they are. A primitive function is a
+value called in place: its body is left as a graph.
 """
 
 from __future__ import annotations

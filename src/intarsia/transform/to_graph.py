@@ -3,8 +3,8 @@
     let %a = exp(%x); let %b = add(%a, %a); %b      before
     %0 = exp(%x); add(%0, %0)                       after (one node, used twice)
 
-A let that binds a function (it may be recursive) stays, and so does every let of a function that uses references:
-their order is their meaning.
+A let that binds a function (it may be recursive) stays, and so does every let of a function that uses
+references: their order is their meaning.
 """
 
 from __future__ import annotations

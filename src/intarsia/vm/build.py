@@ -31,7 +31,9 @@ def kernel_texts(program: Program, target: Target) -> tuple[Program, dict[str, s
 
 
 def module_texts(program: Program, target: Target) -> tuple[Program, dict[str, str]]:
-    """`kernel_texts`, and the modules that run them: the bytecode ('program'), the entry from Python ('call'), the thread pool ('pool')."""
+    """`kernel_texts`, and the modules that run them: the bytecode ('program'), the entry from Python
+    ('call'), the thread pool ('pool').
+    """
     program, texts = kernel_texts(program, target)
     texts |= {
         "program": emit_program(program),

@@ -1,8 +1,10 @@
-"""A typed module becomes a program: every function's lets in order, kernels launched, sizes computed, memory planned.
+"""A typed module becomes a program: every function's lets in order, kernels launched, sizes computed, memory
+planned.
 
-Sizes are `Dim`s over the function's symbols. One that uses only symbols of the parameters is computed once, at entry;
-others right where they are first needed. Integer tensors whose contents inference knows are not computed at all: where
-they are needed as tensors, a kernel stores them; everywhere else their contents have become sizes.
+Sizes are `Dim`s over the function's symbols. One that uses only symbols of the parameters is computed once,
+at entry; others right where they are first needed. Integer tensors whose contents inference knows are not
+computed at all: where they are needed as tensors, a kernel stores them; everywhere else their contents have
+become sizes.
 """
 
 from __future__ import annotations
@@ -140,7 +142,7 @@ class _FunctionCompiler:
             module.bounds.known if name == "main" else None
         )  # grows by symbols that are read
 
-    # ---- the function -----------------------------------------------------------------------------------------
+    # ---- the function --------------------------------------------------------------------------------------
     def run(self) -> isa.Function:
         f = self.function
         leaves: list[TensorType] = []
@@ -172,7 +174,7 @@ class _FunctionCompiler:
             memory.resolve(code),
         )
 
-    # ---- entry ------------------------------------------------------------------------------------------------
+    # ---- entry ---------------------------------------------------------------------------------------------
     def _bind_parameters(self, leaves: Sequence[TensorType]) -> None:
         """Symbols from the parameters' dimensions, and checks that the dimensions agree."""
         names = self._parameter_names(leaves)
@@ -261,7 +263,7 @@ class _FunctionCompiler:
             self.entry.append(isa.DimOf(register, leaf, axis))
         return self.entry_ints[key]
 
-    # ---- expressions ------------------------------------------------------------------------------------------
+    # ---- expressions ---------------------------------------------------------------------------------------
     def _emit(self, e: Expr, then: Then, *, tail: bool = False) -> None:
         """Schedule the evaluation of e; `then` gets its value. Deep programs cost no Python stack."""
         self.todo.append(lambda: self._step(e, then, tail))
@@ -502,7 +504,7 @@ class _FunctionCompiler:
         for check in self.typing.checks_at(e):
             self._site_check(check)
 
-    # ---- checks -----------------------------------------------------------------------------------------------
+    # ---- checks --------------------------------------------------------------------------------------------
     def _site_check(self, c) -> None:
         symbols = c.left.symbols() | c.right.symbols()
         at_entry = self.depth == 0 and symbols <= self.entry_symbols.keys()
@@ -536,7 +538,7 @@ class _FunctionCompiler:
         message = Message(kind, number, text + (f" ({why})" if why else ""), where)
         code.append(isa.Check(a, relation, b, self.tables.message(message)))
 
-    # ---- integers ---------------------------------------------------------------------------------------------
+    # ---- integers ------------------------------------------------------------------------------------------
     def _ints(self, dims: Sequence[Dim]) -> tuple[int, ...]:
         return tuple(map(self._int_of, dims))
 
@@ -597,7 +599,7 @@ class _FunctionCompiler:
         self.scope.symbols[name] = register
         self.scope.ints[Symbol(name)] = register
 
-    # ---- registers --------------------------------------------------------------------------------------------
+    # ---- registers -----------------------------------------------------------------------------------------
     def _allocate(self, dims: Sequence[Dim], dtype: str) -> int:
         dst = self._object()
         self.body.append(isa.Heap(dst, dtype, self._ints(dims)))
@@ -618,7 +620,7 @@ class _FunctionCompiler:
         self.labels += 1
         return self.labels - 1
 
-    # ---- types ------------------------------------------------------------------------------------------------
+    # ---- types ---------------------------------------------------------------------------------------------
     def _tensor_type(self, e: Expr) -> TensorType:
         t = self.typing.type(e)
         assert isinstance(t, TensorType)

@@ -120,7 +120,7 @@ class _Reader:
                 raise _bad("a number has more than 64 bits")
 
 
-# ---- whole programs ---------------------------------------------------------------------------------------------
+# ---- whole programs ----------------------------------------------------------------------------------------
 def encode(program: Program) -> tuple[dict[str, Any], dict[str, bytes | memoryview]]:
     """The program as JSON-able metadata and binary sections (bytecode, constants)."""
     code = [encode_code(f.code) for f in program.functions]

@@ -1,8 +1,8 @@
 """A compiled model that can be called, saved and loaded.
 
-A call fills a few words with pointers and sizes, crosses into machine code once, and wraps the results; shapes are
-checked in there, by the program itself. Any number of Python threads may call one executable: each call in flight
-has a context of its own, taken from a free list and given back.
+A call fills a few words with pointers and sizes, crosses into machine code once, and wraps the results;
+shapes are checked in there, by the program itself. Any number of Python threads may call one executable: each
+call in flight has a context of its own, taken from a free list and given back.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ class Statistics:
 class Executable:
     """A compiled model. Call it with arrays, by position or by name; it returns an array, or a tuple of them.
 
-    inputs, outputs: Signature per tensor (name, dtype, shape). Raises InputError CALL-… for arguments that do not fit.
+    inputs, outputs: Signature per tensor (name, dtype, shape). Raises InputError CALL-… for arguments that do
+        not fit.
     """
 
     def __init__(
@@ -88,7 +89,9 @@ class Executable:
         self._run: _Native | _Portable | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the model. Arguments: NumPy arrays, or anything with DLPack or the buffer protocol (on the CPU)."""
+        """Run the model. Arguments: NumPy arrays, or anything with DLPack or the buffer protocol (on the
+        CPU).
+        """
         results = self._results(
             bind(self.inputs, args, kwargs) if kwargs or len(args) != len(self.inputs) else args
         )
@@ -109,7 +112,9 @@ class Executable:
         return [as_dense(v, s, d) for v, s, d in zip(values, self.inputs, self._dtypes)]
 
     def _link(self) -> _Native | _Portable:
-        """Machine code is linked at the first call: an executable for another processor can be made and saved."""
+        """Machine code is linked at the first call: an executable for another processor can be made and
+        saved.
+        """
         with self._linking:
             if self._run is None:
                 if self._native:
@@ -145,7 +150,8 @@ class Executable:
 
 
 def load(path: str | os.PathLike[str], host: Target | None, *, threads: int = 1) -> Executable:
-    """An executable from a file that `save` wrote. Raises ArtifactError ART-… for what is not one or does not run on host.
+    """An executable from a file that `save` wrote. Raises ArtifactError ART-… for what is not one or does not
+    run on host.
 
     host: None to look into a file from any machine; calling it is then refused where it does not run.
     """

@@ -1,7 +1,7 @@
 """The portable tier: one instruction after the other in Python, the reference for the bytecode.
 
-Registers hold NumPy arrays. The frame of a call is real memory in which slots lie at their offsets, so that a wrong
-memory plan gives wrong answers here as well. Fresh memory is filled with 0xFF (NaN as a float).
+Registers hold NumPy arrays. The frame of a call is real memory in which slots lie at their offsets, so that a
+wrong memory plan gives wrong answers here as well. Fresh memory is filled with 0xFF (NaN as a float).
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ class _Activation:
 
 
 class Interpreter:
-    """Runs a program. launch: runs kernel k on (buffers, symbols); by default through its loops (slow, checked)."""
+    """Runs a program. launch: runs kernel k on (buffers, symbols); by default through its loops (slow,
+    checked).
+    """
 
     def __init__(self, program: Program, launch: Launcher | None = None):
         self.program = program

@@ -3,37 +3,39 @@
     program  ::= function* kernel* constant* message*                          the entry is function 0
     function ::= name (spec*) -> (spec*) { instruction* }                      spec: dtype and rank
 
-    instruction ::= r = k                                    Imm        an integer
-                  | r = a op b                               Arith      add sub mul floordiv mod min max, 64 bits
-                  | r = dim t, axis                          DimOf      one dimension of a tensor
-                  | r = item t, index                        Item       one element (flat) of an integer tensor
-                  | check a rel b, message                   Check      or fail with the message, `a` and `b`
-                  | t = const k                              Const      borrows the program's constant
-                  | frame r                                  Frame      reserves r bytes, given back when this call ends
-                  | t = slot r, dtype (r, …)                 Slot       a tensor r bytes into the frame
-                  | t = heap dtype (r, …)                    Heap       a tensor that counts its references
-                  | t = view t (r, …)                        View       the same elements under other dimensions
-                  | t = move t                               Move       another name of the same tensor
-                  | free t                                   Free       the register is dead from here on
-                  | kernel k (t, …) (t, …) (t, …) (r, …)     Launch     inputs, outputs, workspaces, symbols
-                  | (t, …) = call f (t, …)                   Call
-                  | tailcall (t, …)                          TailCall   this function again, in constant space
-                  | jump L                                   Jump       forward only
-                  | branch t else L                          Branch     a rank-0 bool; forward only
-                  | return (t, …)                            Return
-                  | t = adt tag (t, …)                       MakeADT    a constructor applied (a tuple has tag 0)
-                  | r = tag t                                GetTag
-                  | t = field t, k                           GetField
-                  | t = closure f (t, …)                     MakeClosure
-                  | (t, …) = callclosure t (t, …)            CallClosure
-                  | fatal message                            Fatal
+    instruction ::= r = k                                 Imm         an integer
+                  | r = a op b                            Arith       add sub mul floordiv mod min max, 64 bits
+                  | r = dim t, axis                       DimOf       one dimension of a tensor
+                  | r = item t, index                     Item        one element (flat) of an integer tensor
+                  | check a rel b, message                Check       or fail with the message, `a` and `b`
+                  | t = const k                           Const       borrows the program's constant
+                  | frame r                               Frame       reserves r bytes, given back when this call ends
+                  | t = slot r, dtype (r, …)              Slot        a tensor r bytes into the frame
+                  | t = heap dtype (r, …)                 Heap        a tensor that counts its references
+                  | t = view t (r, …)                     View        the same elements under other dimensions
+                  | t = move t                            Move        another name of the same tensor
+                  | free t                                Free        the register is dead from here on
+                  | kernel k (t, …) (t, …) (t, …) (r, …)  Launch      inputs, outputs, workspaces, symbols
+                  | (t, …) = call f (t, …)                Call
+                  | tailcall (t, …)                       TailCall    this function again, in constant space
+                  | jump L                                Jump        forward only
+                  | branch t else L                       Branch      a rank-0 bool; forward only
+                  | return (t, …)                         Return
+                  | t = adt tag (t, …)                    MakeADT     a constructor applied (a tuple has tag 0)
+                  | r = tag t                             GetTag
+                  | t = field t, k                        GetField
+                  | t = closure f (t, …)                  MakeClosure
+                  | (t, …) = callclosure t (t, …)         CallClosure
+                  | fatal message                         Fatal
 
-Integer registers (r, 64 bits) are assigned once; object registers (t) hold tensors. Registers are numbered per function;
-parameters come in object registers 0, 1, …. A label is the index of an instruction of the same function. Each field
-below is annotated with its role, from which encoding, printing, liveness and verification follow.
+Integer registers (r, 64 bits) are assigned once; object registers (t) hold tensors. Registers are numbered
+per function; parameters come in object registers 0, 1, …. A label is the index of an instruction of the same
+function. Each field below is annotated with its role, from which encoding, printing, liveness and
+verification follow.
 
-A tensor register is {data, owner, dims}. `owner` is a heap block, or null for memory that outlives the register: a
-constant, an argument of the caller, a slot of the frame. Return and TailCall copy what would not outlive this call.
+A tensor register is {data, owner, dims}. `owner` is a heap block, or null for memory that outlives the
+register: a constant, an argument of the caller, a slot of the frame. Return and TailCall copy what would not
+outlive this call.
 """
 
 from __future__ import annotations
@@ -53,7 +55,9 @@ MAX_RANK = 8
 
 
 class Role(NamedTuple):
-    """kind: int, object, imm, label, kernel, const, function, message, dtype, op or relation; access: def, use or ''."""
+    """kind: int, object, imm, label, kernel, const, function, message, dtype, op or relation; access: def,
+    use or ''.
+    """
 
     kind: str
     access: str = ""
@@ -232,7 +236,8 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class KernelRef:
-    """symbol: its name in the machine code. inputs, outputs, workspaces: what it takes. symbols: how many integers.
+    """symbol: its name in the machine code. inputs, outputs, workspaces: what it takes. symbols: how many
+    integers.
 
     kernel: the loops themselves, for the portable tier; None in a loaded artifact.
     """
@@ -247,7 +252,9 @@ class KernelRef:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """An error that a check raises: kind 'input' or 'run', the code, and a text with {a} and {b} for the two values."""
+    """An error that a check raises: kind 'input' or 'run', the code, and a text with {a} and {b} for the two
+    values.
+    """
 
     kind: str
     code: str

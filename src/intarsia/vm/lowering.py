@@ -1,7 +1,7 @@
 """From operator calls to kernels: one request per bare call or primitive function.
 
-A `Region` is what becomes one kernel: the calls, their sites, and the values they read. Regions that differ only in the
-names of their symbols and in the contents of large constants are lowered once.
+A `Region` is what becomes one kernel: the calls, their sites, and the values they read. Regions that differ
+only in the names of their symbols and in the contents of large constants are lowered once.
 """
 
 from __future__ import annotations
@@ -56,10 +56,11 @@ Operand = Union[Register, Literal, Known]
 
 @dataclass(slots=True, eq=False)
 class Region:
-    """calls: operands first, the last one's result is the region's. sites: of each call. outer: what the calls read.
+    """calls: operands first, the last one's result is the region's. sites: of each call. outer: what the
+    calls read.
 
-    outer maps an expression to its value; None is a missing optional argument. given: by rewritten operand, the one it
-    was made from.
+    outer maps an expression to its value; None is a missing optional argument. given: by rewritten operand,
+    the one it was made from.
     """
 
     calls: list[Call]
@@ -79,7 +80,9 @@ class Packed:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """How to launch a region's kernel. workspaces: (dims, dtype). symbols: their values, in the kernel's order."""
+    """How to launch a region's kernel. workspaces: (dims, dtype). symbols: their values, in the kernel's
+    order.
+    """
 
     kernel: int
     inputs: tuple[Operand | Packed, ...]
@@ -180,7 +183,9 @@ class Kernels:
 def build(
     region: Region, operands: Sequence[tuple[Expr, Operand]]
 ) -> tuple[list[Buffer], list[Buffer], dict[int, np.ndarray]]:
-    """The region's computation: placeholders it really reads (named x<operand>), results, contents of constant inputs."""
+    """The region's computation: placeholders it really reads (named x<operand>), results, contents of
+    constant inputs.
+    """
     value: dict[int, Buffer | None] = {k: None for k, v in region.outer.items() if v is None}
     inputs: dict[int, int] = {}
     for position, (e, operand) in enumerate(operands):
@@ -262,7 +267,7 @@ def _sized(region: Region, sizes: Sizes) -> Region:
     return Region(region.calls, sites, outer, region.name, given)
 
 
-# ---- equal regions ----------------------------------------------------------------------------------------------
+# ---- equal regions -----------------------------------------------------------------------------------------
 @dataclass(slots=True)
 class _Renaming:
     """Symbols by order of appearance."""

@@ -1,12 +1,12 @@
 """Where tensors live: the frame of their function, or the heap.
 
-A tensor whose size is an expression over the function's own symbols, and that does not leave the function, gets a place
-in the frame; places are shared by tensors whose lifetimes do not overlap. Others come from the heap and are freed where
-they die (liveness over the control-flow graph, whose jumps all go forward).
+A tensor whose size is an expression over the function's own symbols, and that does not leave the function,
+gets a place in the frame; places are shared by tensors whose lifetimes do not overlap. Others come from the
+heap and are freed where they die (liveness over the control-flow graph, whose jumps all go forward).
 
-Sizes are `coefficient * unit` bytes with a symbolic unit (1 for a constant size). Tensors of one unit are packed
-together, largest first, each at the lowest offset where it meets no other living tensor: as good as for constant sizes,
-whatever the unit's value will be. Units are laid one after the other.
+Sizes are `coefficient * unit` bytes with a symbolic unit (1 for a constant size). Tensors of one unit are
+packed together, largest first, each at the lowest offset where it meets no other living tensor: as good as
+for constant sizes, whatever the unit's value will be. Units are laid one after the other.
 """
 
 from __future__ import annotations
@@ -109,7 +109,8 @@ def pack(places: Sequence[Place], bounds: Bounds) -> Plan:
             offsets |= {register: base + unit * o for register, o in packed.items()}
             base = base + unit * height
             continue
-        # Rounding offset o up to `level` lines more keeps neighbours apart: each has at least one level less or more.
+        # Rounding offset o up to `level` lines more keeps neighbours apart: each has at least one level less
+        # or more.
         level = {o: i for i, o in enumerate(sorted(set(packed.values())))}
         offsets |= {r: base + ((unit * o) // ALIGNMENT + level[o]) * ALIGNMENT for r, o in packed.items()}
         base = base + ((unit * height) // ALIGNMENT + len(level) + 1) * ALIGNMENT
@@ -149,7 +150,7 @@ def settle(code: Sequence[Instr], offsets: Mapping[int, int]) -> list[Instr]:
     ]
 
 
-# ---- frees ------------------------------------------------------------------------------------------------------
+# ---- frees -------------------------------------------------------------------------------------------------
 def insert_frees(code: Sequence[Instr], params: int) -> list[Instr]:
     """`free` wherever a register that may own memory dies before the function ends."""
     owners = _owners(code, params)

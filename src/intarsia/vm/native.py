@@ -3,9 +3,9 @@
     i32 f(context*, tensor** arguments, tensor** results)        0, or 1 with the message and values in the context
     i32 intarsia_run(context*, tensor* arguments, tensor* results)                     the entry, called from outside
 
-Object registers are tensors on the stack, {data, owner, dims[8]}; integer registers are SSA values (each is assigned once,
-and every use is dominated by it). Kernels are called by their symbols. A failed call leaves no block behind: the entry
-gives back whatever is still alive.
+Object registers are tensors on the stack, {data, owner, dims[8]}; integer registers are SSA values (each is
+assigned once, and every use is dominated by it). Kernels are called by their symbols. A failed call leaves no
+block behind: the entry gives back whatever is still alive.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ class _FunctionEmitter:
             limit = self.value(f"load ptr, ptr {self.value(f'getelementptr i64, ptr %c, i64 {STACK}')}")
             self.fail_if(f"icmp ult ptr {here}, {limit}", STACK_OVERFLOW, "0", "0")
 
-    # ---- text -------------------------------------------------------------------------------------------------
+    # ---- text ----------------------------------------------------------------------------------------------
     def add(self, line: str) -> None:
         self.lines.append("  " + line)
 
@@ -247,7 +247,7 @@ class _FunctionEmitter:
         self.add(f"ret i32 {code}")
         self.lines.append(f"{good}:")
 
-    # ---- instructions -----------------------------------------------------------------------------------------
+    # ---- instructions --------------------------------------------------------------------------------------
     def instr(self, at: int, i: isa.Instr) -> None:
         match i:
             case isa.Imm(dst, value):
@@ -354,7 +354,9 @@ class _FunctionEmitter:
         self.specs.update(zip(i.dsts, self.program.functions[i.function].results, strict=True))
 
     def owned(self, to: str, src: int, must_copy: str) -> None:
-        """`to` becomes the tensor of register src; copied to the heap if it has no owner and `must_copy` (an i1) holds."""
+        """`to` becomes the tensor of register src; copied to the heap if it has no owner and `must_copy` (an
+        i1) holds.
+        """
         spec = self.specs[src]
         self.copy_tensor(to, f"%t{src}", spec.rank)
         copy, done = self.name(), self.name()

@@ -1,8 +1,9 @@
-"""Kernels take every symbol for a size, never negative. What was read from a tensor may be negative: it is rewritten.
+"""Kernels take every symbol for a size, never negative. What was read from a tensor may be negative: it is
+rewritten.
 
-A dimension that mentions such a symbol becomes a symbol of its own (a dimension is a size), which also keeps long
-expressions out of kernels; elsewhere the symbol s becomes s+ - s-, with s+ = max(s, 0) and s- = max(-s, 0). The machine
-computes the new symbols.
+A dimension that mentions such a symbol becomes a symbol of its own (a dimension is a size), which also keeps
+long expressions out of kernels; elsewhere the symbol s becomes s+ - s-, with s+ = max(s, 0) and s- = max(-s,
+0). The machine computes the new symbols.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class Sizes:
         self.derived[name] = meaning
         return Symbol(name)
 
-    # ---- what is made of dimensions ---------------------------------------------------------------------------
+    # ---- what is made of dimensions ------------------------------------------------------------------------
     def type(self, t: TensorType) -> TensorType:
         shape = tuple(map(self.dimension, t.shape))
         return t if all(a is b for a, b in zip(shape, t.shape)) else TensorType(shape, t.dtype)

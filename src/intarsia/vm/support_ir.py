@@ -1,12 +1,14 @@
 """The native tier's run-time support, as LLVM IR text: contexts, the frame arena, counted heap blocks.
 
-    context  {pool, chunk, top, end, live, stack limit, message, a, b, constants, lists}  one per call in flight
+    context  {pool, chunk, top, end, live, stack limit, message, a, b, constants, lists}  one per call in
+    flight
     chunk    {previous, next, end} then memory                                         the arena is a list of chunks
     block    {previous, next, references, class} then memory                           64 bytes before the data
 
-Heap blocks come in classes of (4 … 7) * 2^n bytes. Those alive are linked in the context, so that a failed call can give
-back what it held; those given back wait in the context's free list of their class. A block that leaves with a result
-is unlinked and later freed by whoever drops it. After some calls of one size nothing asks the system for memory.
+Heap blocks come in classes of (4 … 7) * 2^n bytes. Those alive are linked in the context, so that a failed
+call can give back what it held; those given back wait in the context's free list of their class. A block that
+leaves with a result is unlinked and later freed by whoever drops it. After some calls of one size nothing
+asks the system for memory.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
-"""Python callables made of machine code: arguments through the buffer protocol, one crossing, no ctypes on the way.
+"""Python callables made of machine code: arguments through the buffer protocol, one crossing, no ctypes on
+the way.
 
     call(context, array, …)   the results, or an int: what `intarsia_run` returns, -1 if an argument does not fit as it is
     wrap(context)             the results of a run that was called otherwise
 
-The functions have CPython's METH_FASTCALL signature and use its stable ABI (3.11: PyObject_GetBuffer and kin). Each
-argument must export a dense, aligned buffer of the input's rank and element type; anything else is left to the slower
-path, which converts it or says what is wrong. The global lock is released while the model runs. Results are a tuple of
-NumPy arrays over the native blocks (through NumPy's C API, the table that every extension uses); an array's base is a
-capsule that frees the block. Its destructor lives in a library of its own that stays loaded, so that results may
-outlive the model.
+The functions have CPython's METH_FASTCALL signature and use its stable ABI (3.11: PyObject_GetBuffer and
+kin). Each argument must export a dense, aligned buffer of the input's rank and element type; anything else is
+left to the slower path, which converts it or says what is wrong. The global lock is released while the model
+runs. Results are a tuple of NumPy arrays over the native blocks (through NumPy's C API, the table that every
+extension uses); an array's base is a capsule that frees the block. Its destructor lives in a library of its
+own that stays loaded, so that results may outlive the model.
 """
 
 from __future__ import annotations
@@ -178,7 +179,9 @@ def _word(name: str, word: int) -> list[str]:
 
 
 def _argument(i: int, dtype: str, rank: int) -> list[str]:
-    """Buffer i into words i, or back through `undo`. Fields of Py_buffer: buf 0, ndim 36, format 40, shape 48."""
+    """Buffer i into words i, or back through `undo`. Fields of Py_buffer: buf 0, ndim 36, format 40, shape
+    48.
+    """
     base = i * TENSOR_WORDS
     out = [
         f"get{i}:",

@@ -1,9 +1,9 @@
 """Accept or refuse a program without running it.
 
-Every function is walked along its control flow with what each register holds (dtype and rank) on all paths. Refused:
-registers out of range, used before they are assigned or after `free`, of another kind than the instruction wants;
-integers assigned twice; jumps that do not go forward to an instruction; operands that do not fit the kernel, the function or the
-constant they name; code that runs off its end.
+Every function is walked along its control flow with what each register holds (dtype and rank) on all paths.
+Refused: registers out of range, used before they are assigned or after `free`, of another kind than the
+instruction wants; integers assigned twice; jumps that do not go forward to an instruction; operands that do
+not fit the kernel, the function or the constant they name; code that runs off its end.
 """
 
 from __future__ import annotations

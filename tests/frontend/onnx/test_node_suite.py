@@ -1,7 +1,7 @@
 """The ONNX standard's own node tests: all whose operators are supported must give the right numbers.
 
-unsupported_cases.txt lists those that are refused; `--regenerate` writes it anew. A case that needs a value when
-it is compiled (axes, scales) gets its integer inputs as initializers.
+unsupported_cases.txt lists those that are refused; `--regenerate` writes it anew. A case that needs a value
+when it is compiled (axes, scales) gets its integer inputs as initializers.
 """
 
 import importlib

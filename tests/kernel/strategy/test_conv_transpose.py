@@ -1,4 +1,6 @@
-"""Transposed convolutions as kernels: with and without overlap, followed by other work, weights constant or not."""
+"""Transposed convolutions as kernels: with and without overlap, followed by other work, weights constant or
+not.
+"""
 
 import numpy as np
 import pytest

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class Builder:
     """Builds expressions for one model.
 
-    span: given to everything that is built; scope: of the node that is being converted; functions: global functions
-    made for loops; folder: for external data
+    span: given to everything that is built; scope: of the node that is being converted; functions: global
+        functions made for loops; folder: for external data
     """
 
     def __init__(self, importer: Importer, source: str, folder: Path | None, bounds: Bounds):

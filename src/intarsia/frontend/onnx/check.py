@@ -1,4 +1,6 @@
-"""Is this model whole, and can all of it be imported? Asked before anything is converted; gaps are told together."""
+"""Is this model whole, and can all of it be imported? Asked before anything is converted; gaps are told
+together.
+"""
 
 from __future__ import annotations
 

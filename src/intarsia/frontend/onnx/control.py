@@ -7,9 +7,9 @@
       } else { (%state, %scan) }
     }
 
-What the body uses from outside becomes parameters. Sizes of states that the body changes become sizes of their
-own, found by converting the body again until nothing more changes. Results of all iterations are joined one at a
-time, which copies what is there already (quadratic in the number of iterations).
+What the body uses from outside becomes parameters. Sizes of states that the body changes become sizes of
+their own, found by converting the body again until nothing more changes. Results of all iterations are joined
+one at a time, which copies what is there already (quadratic in the number of iterations).
 """
 
 from __future__ import annotations
@@ -125,7 +125,9 @@ def _convert_body(
     first: int,
     bind: Callable[[Scope, Lifted, list[Var]], None],
 ) -> _Body:
-    """The body with states' types that hold for every iteration; result `first` of the graph is the first state."""
+    """The body with states' types that hold for every iteration; result `first` of the graph is the first
+    state.
+    """
     outer, importer = b.scope, b.importer
     assert outer is not None
     step = _step(node)

@@ -71,7 +71,8 @@ def schema_of(domain: str, op: str, version: int) -> Any:
 
 
 def body_version(schema: Any, version: int) -> tuple[int, bool] | None:
-    """(operator set in which the standard writes the function's body, whether it depends on the node); or None.
+    """(operator set in which the standard writes the function's body, whether it depends on the node); or
+    None.
 
     A body in a later set than the model's is taken only if there is none before it.
     """

@@ -43,10 +43,10 @@ _MAX_DEPTH = 64
 def load(model: str | Path | bytes | ModelProto) -> IRModule:
     """An ONNX model (a path, a file's bytes or an onnx.ModelProto) as a Relay module.
 
-    `main` takes the graph's inputs that are not initializers, by their ONNX names; it gives one output bare, several
-    as a tuple. A `dim_param` becomes a symbol of that name (letters, digits and underscores kept), an unknown
-    dimension a fresh one. Loops become recursive global functions. Shapes that the model states for inner values are
-    not believed.
+    `main` takes the graph's inputs that are not initializers, by their ONNX names; it gives one output bare,
+    several as a tuple. A `dim_param` becomes a symbol of that name (letters, digits and underscores kept), an
+    unknown dimension a fresh one. Loops become recursive global functions. Shapes that the model states for
+    inner values are not believed.
 
     Raises ModelError and UnsupportedError (ONNX-…), TypeCheckError where an operator refuses its arguments.
     """

@@ -26,8 +26,8 @@ _REQUIRED: Any = object()
 class Node:
     """A node as its converter sees it.
 
-    version: of the operator set; args: one expression an input, None for a missing one (trailing ones may be left
-    out); span: where the node is in the model, by its name or that of its first output
+    version: of the operator set; args: one expression an input, None for a missing one (trailing ones may be
+        left out); span: where the node is in the model, by its name or that of its first output
     """
 
     def __init__(
@@ -136,7 +136,9 @@ Convert = Callable[["Builder", Node], Result]
 
 @dataclass(frozen=True, slots=True)
 class Converter:
-    """convert: makes the expression; needs: operators it calls; limit: why a node's attributes are beyond it, or None."""
+    """convert: makes the expression; needs: operators it calls; limit: why a node's attributes are beyond it,
+    or None.
+    """
 
     convert: Convert
     needs: tuple[str, ...]

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 class Lifted:
     """The global function that a loop's body becomes: what it captures from outside becomes parameters.
 
-    captures: (outer expression, parameter) in order. A size that is no bare symbol outside gets one of its own.
+    captures: (outer expression, parameter) in order. A size that is no bare symbol outside gets one of its
+        own.
     """
 
     name: str
@@ -57,9 +58,9 @@ class Lifted:
 class Scope:
     """values: by ONNX name (None: an optional input that was not given); parent: the graph around this one.
 
-    lifted: set where this graph becomes a function of its own; opsets: domain -> version; attributes: of the call
-    whose function body this is (for references); path: of outer nodes, unique; span_name: the node that is being
-    inlined; inlining: the functions around.
+    lifted: set where this graph becomes a function of its own; opsets: domain -> version; attributes: of the
+        call whose function body this is (for references); path: of outer nodes, unique; span_name: the node
+        that is being inlined; inlining: the functions around.
     """
 
     opsets: Mapping[str, int]

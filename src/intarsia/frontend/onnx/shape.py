@@ -91,7 +91,9 @@ def _flatten(b: Builder, node: Node) -> Expr:
 
 
 def axes_of(b: Builder, node: Node, version: int) -> tuple[int, ...] | None:
-    """Axes: an attribute before operator set `version`, then input 1; must be known, for they decide the rank."""
+    """Axes: an attribute before operator set `version`, then input 1; must be known, for they decide the
+    rank.
+    """
     if node.version < version:
         return node.ints("axes", None)
     axes = node.maybe(1)

@@ -1,8 +1,8 @@
 """Types while a model is being read: what converters need to know of a value before the module is complete.
 
-`intarsia.infer` types finished modules and is the authority. This is its little sister: it types one expression at
-a time, when asked, by the operators' own rules, and assumes nothing from run-time checks. Converters decide by
-rank, dtype and known contents only; sizes matter for the states of loops alone.
+`intarsia.infer` types finished modules and is the authority. This is its little sister: it types one
+expression at a time, when asked, by the operators' own rules, and assumes nothing from run-time checks.
+Converters decide by rank, dtype and known contents only; sizes matter for the states of loops alone.
 """
 
 from __future__ import annotations

@@ -13,7 +13,9 @@ from intarsia.support.errors import ModelError
 
 
 def save_text(module: IRModule, path: str | Path) -> None:
-    """Write path.relay and, if there are large constants, path.safetensors (`path` with or without the ending)."""
+    """Write path.relay and, if there are large constants, path.safetensors (`path` with or without the
+    ending).
+    """
     from safetensors.numpy import save_file
 
     path = Path(path).with_suffix(".relay")

@@ -21,7 +21,9 @@ def unquote(name: str) -> str:
 
 
 def local(name: str) -> str:
-    """`%x`; names that are not identifiers (`%"input.1"`) are quoted, and so are numbers, which name shared nodes."""
+    """`%x`; names that are not identifiers (`%"input.1"`) are quoted, and so are numbers, which name shared
+    nodes.
+    """
     return f"%{name}" if _PLAIN_LOCAL.match(name) else f"%{json.dumps(name)}"
 
 

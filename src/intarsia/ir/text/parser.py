@@ -1,5 +1,5 @@
-"""Relay text → module. The grammar is relay.lark; names are resolved here, with generators on a trampoline, so that
-neither long chains nor deep nesting need Python stack.
+"""Relay text → module. The grammar is relay.lark; names are resolved here, with generators on a trampoline,
+so that neither long chains nor deep nesting need Python stack.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class _Builder:
         self.type_vars: list[str] = []
         self.constructors: dict[str, int] = {}
 
-    # ---- modules ----------------------------------------------------------------------------------------------
+    # ---- modules -------------------------------------------------------------------------------------------
     def module(self, tree: _Node) -> IRModule:
         functions: dict[str, Function] = {}
         types: dict[str, ADT] = {}
@@ -232,7 +232,7 @@ class _Builder:
         del self.type_vars[mark:]
         return f
 
-    # ---- names ------------------------------------------------------------------------------------------------
+    # ---- names ---------------------------------------------------------------------------------------------
     def _var(self, tree: Any, name: Token, annotation: _Node | None) -> Var:
         return Var(
             unquote(name), self.type(annotation) if annotation is not None else None, span=self._span(tree)
@@ -266,7 +266,7 @@ class _Builder:
     def _symbol(self, tree: _Node) -> str:
         return str(tree.children[0]).strip("`")
 
-    # ---- expressions ------------------------------------------------------------------------------------------
+    # ---- expressions ---------------------------------------------------------------------------------------
     def expr(self, tree: _Node) -> Steps:
         """Steps that end with the expression of a tree."""
         span, parts = self._span(tree), tree.children
@@ -401,7 +401,7 @@ class _Builder:
                 return PTuple(tuple(self._pattern(p, bound) for p in parts))
         return Wildcard()
 
-    # ---- constants --------------------------------------------------------------------------------------------
+    # ---- constants -----------------------------------------------------------------------------------------
     def _literal(self, tree: _Node) -> np.ndarray:
         *sign, token = tree.children
         text = str(token)
@@ -462,7 +462,7 @@ class _Builder:
             self._fail("TEXT-005", f"the weight '{key}' is a {found}, the text says {wanted}", tree)
         return array
 
-    # ---- attributes and dimensions ----------------------------------------------------------------------------
+    # ---- attributes and dimensions -------------------------------------------------------------------------
     def attr(self, tree: _Node) -> Attr:
         """The value of an attribute; nesting is as deep as the text's brackets."""
         parts = [p for p in tree.children if p is not None]
@@ -533,7 +533,7 @@ class _Builder:
             self._fail("TEXT-006", "this must be a whole number or a symbol", tree)
         return value
 
-    # ---- types ------------------------------------------------------------------------------------------------
+    # ---- types ---------------------------------------------------------------------------------------------
     def type(self, tree: _Node) -> Type:
         parts = [p for p in tree.children if p is not None]
         match tree.data:
@@ -562,7 +562,7 @@ class _Builder:
                 return FuncType(tuple(args), result, variables)
         return RefType(self.type(parts[0]))
 
-    # ---- places -----------------------------------------------------------------------------------------------
+    # ---- places --------------------------------------------------------------------------------------------
     def _span(self, tree: Any) -> Span:
         return Span(self.source, "", tree.line, tree.column)
 

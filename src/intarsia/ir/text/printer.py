@@ -1,7 +1,8 @@
 """Module → Relay text, deterministic; `parse` gives back a structurally equal module.
 
-A node that is used more than once, or is too long to stand inside its user, gets a line `%n = …;` in the innermost
-block that holds its uses. Blocks are visited by generators on a trampoline, and a chain of lets is one block.
+A node that is used more than once, or is too long to stand inside its user, gets a line `%n = …;` in the
+innermost block that holds its uses. Blocks are visited by generators on a trampoline, and a chain of lets is
+one block.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ def print_module(
 ) -> str:
     """The text of a module.
 
-    weights: filled with the constants of more than 64 elements, which the text refers to as `@weights["key"]`.
+    weights: filled with the constants of more than 64 elements, which the text refers to as
+        `@weights["key"]`.
     typing: types are added as comments.
     """
     printer = _Printer(weights if weights is not None else {}, typing)
@@ -68,7 +70,9 @@ def print_module(
 
 
 def print_expr(e: Expr, weights: dict[str, np.ndarray] | None = None, typing: Typing | None = None) -> str:
-    """The text of an expression: `%n = …;` lines for what is shared, then the expression. Free variables print as %name."""
+    """The text of an expression: `%n = …;` lines for what is shared, then the expression. Free variables
+    print as %name.
+    """
     return "\n".join(_Printer(weights if weights is not None else {}, typing).body(e))
 
 
@@ -121,7 +125,7 @@ class _Printer:
                 case Match(clauses=clauses):
                     self.whole |= {id(c.body) for c in clauses}
 
-    # ---- blocks -----------------------------------------------------------------------------------------------
+    # ---- blocks --------------------------------------------------------------------------------------------
     def _block(self, scope: Scope, result: Expr) -> Steps:
         """Lines of a block: statements, then its value."""
         lines: list[str] = []
@@ -171,7 +175,7 @@ class _Printer:
             return f"{head}{{ {text} }}"
         return head + "{\n" + _indent(text) + "\n}"
 
-    # ---- expressions ------------------------------------------------------------------------------------------
+    # ---- expressions ---------------------------------------------------------------------------------------
     def _text(self, node: Expr) -> Steps:
         """The text of a node whose operands have theirs."""
         inner = self.scopes.inner
@@ -254,7 +258,7 @@ class _Printer:
         t = self.typing.maybe_type(e) if self.typing else None
         return f"  /* {print_type(t)} */" if t is not None else ""
 
-    # ---- constants --------------------------------------------------------------------------------------------
+    # ---- constants -----------------------------------------------------------------------------------------
     def _constant(self, value: np.ndarray) -> str:
         dtype = value.dtype.name
         if value.size <= _SMALL and _is_plain(value):
