@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +84,34 @@ def test_rows_for_each_system_and_a_failing_one_has_its_reason(model):
     assert "PyTorch cannot run" in other.error or "No module named 'torch'" in other.error
     assert math.isnan(other.ratio)
     json.dumps([ours.error, other.error])
+
+
+def test_ctrl_c_ends_it_and_its_processes(tmp_path):
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    command = [
+        sys.executable,
+        "-m",
+        "intarsia.cli",
+        "bench",
+        "--spine",
+        "--only",
+        "silero_vad",
+        "--against",
+        "",
+    ]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(
+        command, env=os.environ | {"TMPDIR": str(folder)}, start_new_session=True, **pipes
+    )
+    deadline = time.monotonic() + 60
+    while not list(folder.glob("intarsia-bench-*/intarsia")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of them
+    output, errors = process.communicate(timeout=30)
+    assert (process.returncode, output, errors) == (130, "", "stopped\n")
+    assert list(folder.iterdir()) == []
 
 
 def test_the_reference_models_that_are_here(tmp_path):

@@ -86,7 +86,8 @@ class _Cell:
     def __init__(self, workload: Workload, threads: int, folder: Path, note: Callable[[str], None]):
         self.workload, self.threads, self.folder, self._note = workload, threads, folder, note
         self.rows: dict[str, Row] = {}
-        self.workers: dict[str, _Worker] = {}
+        self.workers: dict[str, _Worker] = {}  # those that have loaded
+        self.started: list[_Worker] = []
         self.feeds: list[str] = []
         for i, feed in enumerate(workload.feeds):
             self.feeds.append(str(folder / f"feed{i}.npz"))
@@ -100,8 +101,12 @@ class _Cell:
             if reference is not None:
                 self._compare_outputs(reference)
                 self._time(reference, rounds, seconds)
+        except BaseException:
+            for worker in self.started:
+                worker.process.kill()
+            raise
         finally:
-            for worker in self.workers.values():
+            for worker in self.started:
                 worker.close()
         return list(self.rows.values())
 
@@ -121,6 +126,7 @@ class _Cell:
         for _ in range(2):
             self.note(f"{system} loads")
             worker = _Worker(self.folder / "cache")
+            self.started.append(worker)
             answer = worker.ask(command)
             if "error" in answer:
                 row.error = answer["error"]
@@ -233,5 +239,6 @@ class _Worker:
             except (BrokenPipeError, subprocess.TimeoutExpired):
                 self.process.kill()
                 self.process.wait()
+        self.process.wait()
         if self.process.stdout:
             self.process.stdout.close()

@@ -170,6 +170,9 @@ def draw(program: Program, maps: Sequence[MemoryMap], sizes: Mapping[str, int]) 
         rows = [_row(m, t, known) for t in m.tenants]
         if rows:
             parts += _table([("tensor", "holds", "bytes", "place", "life", "written by"), *rows])
+    open_symbols = sorted(frozenset().union(*(m.symbols for m in maps)) - known.keys())
+    if open_symbols:
+        parts.append(f"\nin numbers: --dim {' --dim '.join(f'{s}=…' for s in open_symbols)}")
     return "\n".join(parts)
 
 
