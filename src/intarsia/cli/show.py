@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from intarsia.ir import IRModule
     from intarsia.kernel.target import Target
     from intarsia.runtime.tensor import Signature
-    from intarsia.vm.isa import Program
+    from intarsia.vm.isa import KernelRef, Program
 
 
 class Stage(StrEnum):
@@ -142,8 +142,10 @@ def _lower(name: str, module: IRModule, target: Target, level: int) -> Lowered:
         typing: Typing = infer(module)
         inputs, _ = signatures(module, typing)
         tell("scheduling kernels")
-        program, texts = module_texts(compile_module(module, target, typing), target)
-    return Lowered(program, tuple(inputs), target, texts)
+        program = compile_module(module, target, typing)
+        refs: list[KernelRef] = []
+        texts = dict(module_texts(program, target, refs))
+    return Lowered(replace(program, kernels=tuple(refs)), tuple(inputs), target, texts)
 
 
 def _show_kernels(lowered: Lowered, stage: Stage, wanted: str | None, as_json: bool) -> None:

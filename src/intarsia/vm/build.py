@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from intarsia.codegen.llvm.emit import emit_kernel, symbol_of
@@ -14,10 +14,12 @@ from intarsia.vm.native import emit_program
 from intarsia.vm.trampoline import emit_trampoline
 
 
-def kernel_texts(program: Program, target: Target) -> tuple[Program, dict[str, str]]:
-    """The program with each kernel's symbol made from its contents, and the LLVM IR text by symbol."""
-    refs: list[KernelRef] = []
-    texts: dict[str, str] = {}
+def module_texts(program: Program, target: Target, refs: list[KernelRef]) -> Iterator[tuple[str, str]]:
+    """(name, LLVM IR text) of every module of a program as it is made: each distinct kernel, then what runs them:
+    the bytecode ('program'), the entry from Python ('call'), the thread pool ('pool').
+
+    refs: is filled with the program's kernels under their symbols, which are made from their contents.
+    """
     renamed: dict[str, str] = {}  # the symbol that codegen makes from the contents -> with a name for people
     for ref in program.kernels:
         assert ref.kernel is not None
@@ -25,22 +27,12 @@ def kernel_texts(program: Program, target: Target) -> tuple[Program, dict[str, s
         symbol = symbol_of(text)
         if symbol not in renamed:
             renamed[symbol] = f"{_identifier(ref.kernel.name)}_{symbol.removeprefix('k_')[:12]}"
-            texts[renamed[symbol]] = text.replace(symbol, renamed[symbol])
+            yield renamed[symbol], text.replace(symbol, renamed[symbol])
         refs.append(replace(ref, symbol=renamed[symbol]))
-    return replace(program, kernels=tuple(refs)), texts
-
-
-def module_texts(program: Program, target: Target) -> tuple[Program, dict[str, str]]:
-    """`kernel_texts`, and the modules that run them: the bytecode ('program'), the entry from Python
-    ('call'), the thread pool ('pool').
-    """
-    program, texts = kernel_texts(program, target)
-    texts |= {
-        "program": emit_program(program),
-        "call": emit_trampoline(program.functions[0]),
-        "pool": pool_ir(target.triple),
-    }
-    return program, texts
+    program = replace(program, kernels=tuple(refs))
+    yield "program", emit_program(program)
+    yield "call", emit_trampoline(program.functions[0])
+    yield "pool", pool_ir(target.triple)
 
 
 def build(
@@ -48,10 +40,12 @@ def build(
 ) -> tuple[Program, list[bytes]]:
     """The program with its final symbols, and everything it runs as object files for `target`.
 
+    LLVM works on the first kernels, in threads, while Python still writes the others.
     progress: told the name of each object when it is ready, from any thread.
     """
-    program, texts = module_texts(program, target)
-    return program, compile_objects(list(texts.items()), target, progress=progress)
+    refs: list[KernelRef] = []
+    objects = compile_objects(module_texts(program, target, refs), target, progress=progress)
+    return replace(program, kernels=tuple(refs)), objects
 
 
 def _identifier(name: str) -> str:

@@ -8,7 +8,7 @@ import itertools
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import llvmlite.binding as llvm
 
@@ -21,20 +21,18 @@ from intarsia.support.errors import CodegenError
 
 
 def compile_objects(
-    irs: Sequence[tuple[str, str]], target: Target, *, progress: Callable[[str], None] | None = None
+    irs: Iterable[tuple[str, str]], target: Target, *, progress: Callable[[str], None] | None = None
 ) -> list[bytes]:
     """An object file for each (name, IR text), in order; equal texts are compiled once.
 
+    irs may be a generator: LLVM starts on the first texts while the others are still being written.
     progress: called with a module's name when it is ready, from any thread.
     CodegenError CODE-003 if LLVM refuses one.
     """
     cache = object_cache()
     setting = f"{target.triple}|{target.cpu}|{target.features}"
-    keys = [key_of(ir, setting, native.version(), __version__) for _, ir in irs]
-    first = {key: n for n, key in reversed(list(enumerate(keys)))}
 
-    def one(key: str) -> bytes:
-        name, ir = irs[first[key]]
+    def one(key: str, name: str, ir: str) -> bytes:
         data = cache.get(key)
         if data is None:
             data = native.emit(ir, target)
@@ -43,20 +41,20 @@ def compile_objects(
             progress(name)
         return data
 
-    workers = min(available_cores(), len(first))
-    if workers <= 1:
-        done = {key: one(key) for key in first}
-    else:
-        native.initialise()
-        # the longest first, so that no thread is left alone with one at the end
-        order = sorted(first, key=lambda key: -len(irs[first[key]][1]))
-        with ThreadPoolExecutor(workers, thread_name_prefix="intarsia-compile") as pool:
-            try:
-                done = dict(zip(order, pool.map(one, order), strict=True))
-            except BaseException:
-                pool.shutdown(wait=True, cancel_futures=True)
-                raise
-    return [done[key] for key in keys]
+    native.initialise()
+    keys: list[str] = []
+    futures: dict[str, Future[bytes]] = {}
+    with ThreadPoolExecutor(available_cores(), thread_name_prefix="intarsia-compile") as pool:
+        try:
+            for name, ir in irs:
+                key = key_of(ir, setting, native.version(), __version__)
+                keys.append(key)
+                if key not in futures:
+                    futures[key] = pool.submit(one, key, name, ir)
+            return [futures[key].result() for key in keys]
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
 
 
 def assembly(ir: str, target: Target) -> str:
