@@ -247,4 +247,5 @@ def test_the_demo_finds_speech():
 def test_a_closed_pipe_is_no_error(model):
     command = f"'{sys.executable}' -m intarsia.cli show '{model}' -s bytecode -t 1 | head -1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("function main") and done.stderr == ""
+    assert done.stderr == ""
+    assert done.stdout.startswith("function main")

@@ -216,6 +216,7 @@ class _Worker:
             stdout=subprocess.PIPE,
             text=True,
             env=env,
+            start_new_session=True,  # Ctrl-C is for this process, which then ends the others
         )
 
     def ask(self, command: dict) -> dict:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import os
 import resource
-import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -105,8 +104,7 @@ SYSTEMS: dict[str, Callable[[Load], Run]] = {
 
 
 def main() -> None:
-    """Serve commands until quit or end of input. Ctrl-C is for the process that asks."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Serve commands until quit or end of input."""
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # a system's own prints do not disturb the protocol
     run: Run | None = None
