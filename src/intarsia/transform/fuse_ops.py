@@ -200,7 +200,7 @@ class _Fuser:
     def _may_join(self, group: _Group, path: list[Call]) -> bool:
         if len(group.members) + len(path) > _LARGEST:
             return False
-        if any(self.group.get(id(n)) is None or not self._starts(self.group[id(n)], n) for n in path):
+        if any(id(n) not in self.group or len(self.group[id(n)].members) > 1 for n in path):
             return False  # a view, or taken by another group
         out = self._type(group.out)
         behaviours = [self.behaviour[id(n)] for n in path]
