@@ -9,8 +9,9 @@ from dataclasses import replace
 import numpy as np
 
 import intarsia
+from intarsia.infer import infer
 from intarsia.interp import evaluate
-from intarsia.ir import Constant, Expr, Tuple, Var, post_order
+from intarsia.ir import Constant, Expr, IRModule, TensorType, Tuple, Var, post_order
 from intarsia.ir.visit import children, rebuild
 from tests.differential.generate import Case, arguments
 
@@ -22,7 +23,14 @@ def leaves(value) -> list[np.ndarray]:
     return [x for v in value for x in leaves(v)] if isinstance(value, tuple) else [np.asarray(value)]
 
 
-def difference(got: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> str | None:
+def coarsest(module: IRModule) -> float:
+    """The tolerance of the coarsest type that is computed with."""
+    typing = infer(module)
+    types = (typing.maybe_type(n) for f in module.functions.values() for n in (*f.params, *post_order(f.body)))
+    return max((TOLERANCE.get(t.dtype, 0) for t in types if isinstance(t, TensorType)), default=0)
+
+
+def difference(got: Sequence[np.ndarray], want: Sequence[np.ndarray], tolerance: float = 0) -> str | None:
     """What is wrong with `got`, if anything."""
     for k, (a, b) in enumerate(zip(got, want, strict=True)):
         if a.dtype != b.dtype or a.shape != b.shape:
@@ -31,7 +39,6 @@ def difference(got: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> str | N
             if not np.array_equal(a, b):
                 return f"result {k} differs at {np.argwhere(a != b)[:3].tolist()}: {a[a != b][:3]} not {b[a != b][:3]}"
             continue
-        tolerance = TOLERANCE[a.dtype.name]
         x, y = a.astype(np.float64), b.astype(np.float64)
         finite = y[np.isfinite(y)]
         scale = max(1.0, float(abs(finite).max())) if finite.size else 1.0
@@ -45,6 +52,7 @@ def difference(got: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> str | N
 def check(case: Case, *, level: int = 3, threads: int = 1, tier: str = "native", sizes: Sequence[dict] = SIZES) -> str | None:
     """Compile once, run at every size: what disagrees, or None."""
     module = case.module()
+    tolerance = coarsest(module)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         exe = intarsia.compile(module, level=level, threads=threads, tier=tier)
@@ -58,7 +66,7 @@ def check(case: Case, *, level: int = 3, threads: int = 1, tier: str = "native",
                 except intarsia.Error:
                     continue
                 return f"at {env}: the evaluator refuses ({e}), the machine does not"
-            wrong = difference(leaves(exe(*args)), want)
+            wrong = difference(leaves(exe(*args)), want, tolerance)
             if wrong:
                 return f"at {env}: {wrong}"
     return None

@@ -106,6 +106,9 @@ class _Maker:
         self.depth = 0
         self.float = self.r.choice(FLOATS)
         self.wild = self.r.random() < 0.15
+        big = seed % 5 == 4  # sizes at which work is cut into parts and shared
+        self.dims = [*DIMS, *map(as_dim, (64, 100, 130, 257))] if big else DIMS
+        self.limit = 5 * LIMIT if big else LIMIT
 
     def run(self) -> Case:
         self.param((N, M), self.float)
@@ -115,7 +118,7 @@ class _Maker:
             side = self.r.choice([N + 1, N * 2 + 3, as_dim(9), M + 4])
             self.first((self.r.choice([as_dim(1), as_dim(2), N]), as_dim(c), side, self.r.choice([side, as_dim(7)])), self.float)
         for _ in range(self.r.randint(0, 2)):
-            self.first(tuple(self.r.choice(DIMS) for _ in range(self.r.choice([0, 1, 2, 2, 3, 3, 4, 5]))), self.kind())
+            self.first(tuple(self.r.choice(self.dims) for _ in range(self.r.choice([0, 1, 2, 2, 3, 3, 4, 5]))), self.kind())
         self.steps(self.r.randint(5, 25))
         made = self.made or self.pool
         used = {id(c) for n in made for c in children(n.expr.tuple if isinstance(n.expr, TupleGet) else n.expr)}
@@ -126,7 +129,7 @@ class _Maker:
         return Case(self.seed, self.params, [n.expr for n in self.made], outputs, self.functions, types)
 
     def first(self, shape: Sequence[Dim], dtype: str) -> None:
-        while self.size_of(shape) > LIMIT:
+        while self.size_of(shape) > self.limit:
             shape = [d if self.r.random() < 0.7 else as_dim(2) for d in shape]
         self.param(shape, dtype)
 
@@ -156,7 +159,7 @@ class _Maker:
     def param(self, shape: Sequence[Dim], dtype: str) -> Node:
         var = Var(f"p{len(self.params)}", tensor(shape, dtype))
         node = Node(var, tensor(shape, dtype), 5 if dtype != "bool" else 1, 16 if "int" in dtype else 2)
-        if self.depth == 0 and self.size_of(shape) <= LIMIT:
+        if self.depth == 0 and self.size_of(shape) <= self.limit:
             self.params.append(var)
             self.pool.append(node)
             return node
@@ -225,7 +228,7 @@ class _Maker:
         return found
 
     def add(self, node: Node) -> Node:
-        if self.size_of(node.shape) > LIMIT or len(node.shape) > 6 or node.bound > 1e6:
+        if self.size_of(node.shape) > self.limit or len(node.shape) > 6 or node.bound > 1e6:
             raise TypeCheckError("TYPE-001", "too large")
         if any(d.evaluate({"n": 0, "m": 0}) < 0 for d in node.shape):
             raise TypeCheckError("TYPE-001", "may be negative")
@@ -409,7 +412,7 @@ class _Maker:
         ta, tb = rank >= 2 and self.r.random() < 0.2, self.r.random() < 0.3
         if ta:
             k = a.shape[-2]
-        out = self.r.choice([as_dim(1), as_dim(3), as_dim(8), as_dim(16), as_dim(19), as_dim(33), N, M])
+        out = self.r.choice([*map(as_dim, (1, 3, 8, 16, 19, 33)), N, M, *self.dims[-3:]])
         batch: list[Dim] = []
         if rank > 2 and self.r.random() < 0.5:
             batch = [d if self.r.random() < 0.7 else as_dim(1) for d in a.shape[:-2]]
@@ -426,7 +429,7 @@ class _Maker:
             b = self.vector(k, a.dtype)
         bound_b = b.bound
         size = k.evaluate(LARGEST)
-        if size * self.size_of(a.shape) > 10 * LIMIT:
+        if size * self.size_of(a.shape) > 10 * self.limit:
             raise TypeCheckError("TYPE-001", "too slow")
         y = self.emit("matmul", a, b, bits=a.bits + b.bits + 6, bound=a.bound * bound_b * size, transpose_a=ta, transpose_b=tb)
         while self.r.random() < 0.4 and y.bound < 1e4:
