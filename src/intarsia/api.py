@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 Model = Union[str, os.PathLike[str], bytes, IRModule, "onnx.ModelProto"]
 
 
+_TEXT = ("def ", "fn ", "type ", "where ", "inputs(", "outputs(")  # how Relay text of one line begins
+
+
 def compile(
     model: Model,
     *,
@@ -35,9 +38,9 @@ def compile(
 ) -> Executable:
     """Compile a model into something that can be called.
 
-    model:    path of an ONNX file, its bytes, an onnx.ModelProto, an IRModule, the path of Relay text (.relay), or the text
+    model:    path or bytes of an ONNX file, an onnx.ModelProto, an IRModule, Relay text or its path (.relay)
     threads:  that a call may use; by default INTARSIA_NUM_THREADS or the cores this process may run on
-    target:   the processor to compile for, a Target or a name (host, x86-64-v3, aarch64, …); by default the one found here
+    target:   the processor to compile for, a Target or a name (x86-64-v3, aarch64, …); by default the host
     level:    0 … 3, how much is optimised; never changes results beyond rounding
     tier:     'native', or 'interpreter': the same bytecode in Python, slow, to look into
     progress: told what is being done, a few words at a time, from any thread
@@ -122,7 +125,7 @@ def read(model: Model) -> IRModule:
     """Any accepted form of a model as a Relay module."""
     if isinstance(model, IRModule):
         return model
-    if isinstance(model, str) and ("\n" in model or model.lstrip().startswith(("def ", "fn ", "type "))):
+    if isinstance(model, str) and ("\n" in model or model.lstrip().startswith(_TEXT)):
         return _parse(model, "<text>")
     if isinstance(model, str | os.PathLike):
         path = Path(model)
@@ -154,7 +157,15 @@ def _parse(text: str, source: str) -> IRModule:
 
 
 def signatures(module: IRModule, typing: Typing) -> tuple[list[Signature], list[Signature]]:
-    """The inputs and outputs of `main`: names from the user's model, shapes as ints and strings."""
+    """The inputs and outputs of `main`: names from the user's model, shapes as ints and strings.
+
+    Raises ModelError MODEL-004 if there is no `main`.
+    """
+    if "main" not in module.functions:
+        names = ", ".join(f"@{name}" for name in module.functions) or "no functions at all"
+        raise ModelError(
+            "MODEL-004", f"the module has no function @main, but {names}", remedy="name the entry @main"
+        )
     names = [
         module.input_names[i] if i < len(module.input_names) else p.name
         for i, p in enumerate(module.main.params)

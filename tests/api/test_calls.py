@@ -26,7 +26,7 @@ REFUSED = {
     ),
     "unknown": (
         lambda exe: exe.run({"x": X, "weight": W}),
-        "CALL-002: the model has no input weight; not given: w\n  try its inputs are x, w",
+        "CALL-002: the model has no input weight; not given: w\n  try the names of its inputs: x, w",
     ),
     "too many": (
         lambda exe: exe(X, W, W),

@@ -93,6 +93,13 @@ def test_relay_text_with_its_weights(tmp_path):
     np.testing.assert_array_equal(exe(big), big + big)
 
 
+def test_relay_text_of_one_line_and_a_module_without_main():
+    text = 'inputs("a"); def @main(%x: Tensor[(n,), float32]) { %x + 1f }'
+    assert intarsia.compile(text, threads=1).inputs[0].name == "a"
+    with pytest.raises(intarsia.ModelError, match="MODEL-004: the module has no function @main, but @f"):
+        intarsia.compile("def @f(%x: Tensor[(n,), float32]) { %x }")
+
+
 def test_a_compiled_artifact_is_not_compiled_again(tmp_path):
     path = tmp_path / "model.intarsia"
     intarsia.compile(two_inputs(), threads=1).save(path)

@@ -176,7 +176,7 @@ def _kernel_texts(lowered: Lowered, stage: Stage, wanted: str | None) -> Iterato
     if not chosen:
         names = list(numbers)
         shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
-        raise InputError("CLI-006", f"no kernel is called '{wanted}'", remedy=f"the kernels are {shown}")
+        raise InputError("CLI-006", f"no kernel is called '{wanted}'", remedy=f"one of: {shown}")
     for symbol in chosen:
         if stage is Stage.kernel:
             loops = refs[numbers[symbol][0]].kernel
@@ -223,7 +223,7 @@ def _show_program(
         raise InputError(
             "CLI-007",
             f"no size depends on {', '.join(unknown)}",
-            remedy=f"the symbols are {', '.join(sorted(known)) or 'none'}",
+            remedy=f"one of: {', '.join(sorted(known)) or '(there are none)'}",
         )
     print(
         json.dumps(memory_map.as_json(program, maps, sizes))

@@ -257,7 +257,7 @@ def get(name: str, span: Span = UNKNOWN) -> Operator:
         import difflib
 
         near = difflib.get_close_matches(name, _REGISTRY, 1)
-        remedy = f"did you mean {near[0]}?" if near else None
+        remedy = near[0] if near else None
         raise UnsupportedError(
             "OP-001", f"there is no operator {name}", where=str(span), remedy=remedy
         ) from None

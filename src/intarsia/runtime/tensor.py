@@ -76,7 +76,7 @@ def bind(signatures: Sequence[Signature], args: Sequence[Any], kwargs: dict[str,
         raise InputError(
             "CALL-002",
             f"the model has no input {', '.join(unknown)}{left}",
-            remedy=f"its inputs are {', '.join(names)}",
+            remedy=f"the names of its inputs: {', '.join(names)}",
         )
     if missing:
         raise InputError(

@@ -136,7 +136,7 @@ def _tree(text: str, source: str, start: str) -> _Node:
             (e.line, e.column) if e.line > 0 else (text.count("\n") + 1, len(text) - text.rfind("\n"))
         )
         words = sorted({_human(t) for t in expected})
-        remedy = f"expected {', '.join(words)}" if 0 < len(words) <= 12 else None
+        remedy = f"{', '.join(words)} there" if 0 < len(words) <= 12 else None
         where = str(Span(source, "", line, column))
     raise ModelError("TEXT-001", f"{found} cannot stand here", where=where, remedy=remedy)
 
@@ -251,9 +251,7 @@ class _Builder:
             import difflib
 
             near = difflib.get_close_matches(_key(name), [n for n, m in self.scope.items() if m], 1)
-            self._fail(
-                "TEXT-002", f"{name} is not bound here", tree, f"did you mean {near[0]}?" if near else None
-            )
+            self._fail("TEXT-002", f"{name} is not bound here", tree, near[0] if near else None)
         return meanings[-1]
 
     def _name(self, tree: _Node, *, called: bool) -> Expr:
