@@ -219,6 +219,20 @@ class Dim:
             total = total + factor
         return total
 
+    def map_atoms(self, f: Callable[[Atom], Dim]) -> Dim:
+        """The same polynomial over other factors: outermost atoms that are no symbols replaced by `f(atom)`."""
+        if all(a.kind == "sym" for m in self.terms for a, _ in m):
+            return self
+        total = as_dim(0)
+        for monomial, c in self.terms.items():
+            factor = as_dim(c)
+            for atom, power in monomial:
+                base = _of_atom(atom) if atom.kind == "sym" else f(atom)
+                for _ in range(power):
+                    factor = factor * base
+            total = total + factor
+        return total
+
     def evaluate(self, env: Mapping[str, int]) -> int:
         """The integer for given symbol values; KeyError names a missing symbol."""
         return sum(c * prod(_eval_atom(a, env) ** p for a, p in m) for m, c in self.terms.items())

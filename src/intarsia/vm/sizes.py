@@ -1,9 +1,11 @@
-"""Kernels take every symbol for a size, never negative. What was read from a tensor may be negative: it is
-rewritten.
+"""Sizes as kernels see them: polynomials over symbols that are never negative.
 
-A dimension that mentions such a symbol becomes a symbol of its own (a dimension is a size), which also keeps
-long expressions out of kernels; elsewhere the symbol s becomes s+ - s-, with s+ = max(s, 0) and s- = max(-s,
-0). The machine computes the new symbols.
+A quotient, remainder, minimum or maximum in a size becomes a symbol of its own: the machine computes it once
+for all kernels, and layers that differ only in how their image came to its size share one kernel.
+
+What was read from a tensor may be negative. A dimension that mentions such a symbol becomes a symbol of its own
+(a dimension is a size); elsewhere the symbol s becomes s+ - s-, with s+ = max(s, 0) and s- = max(-s, 0). The
+machine computes the new symbols.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from intarsia.dim import Bounds, Dim, Symbol, as_dim, dmax
+from intarsia.dim import Atom, Bounds, Dim, Symbol, as_dim, dmax
 from intarsia.ir.expr import Attr
 from intarsia.ir.types import TensorType, TupleType, Type
 from intarsia.op.entry import Site
@@ -31,7 +33,7 @@ class Sizes:
     def dimension(self, d: Dim) -> Dim:
         """A tensor's dimension."""
         if not self._signed(d):
-            return d
+            return d.map_atoms(self._atom)
         if d not in self._dimension:
             self._dimension[d] = self._new(f"size{len(self._dimension)}", d)
         return self._dimension[d]
@@ -40,13 +42,21 @@ class Sizes:
         """Any other integer expression."""
         signed = self._signed(d)
         if not signed:
-            return d
+            return d.map_atoms(self._atom)
         for s in signed:
             if s not in self._parts:
                 self._parts[s] = self._new(f"{s}+", dmax(Symbol(s), 0)) - self._new(
                     f"{s}-", dmax(-Symbol(s), 0)
                 )
         return d.subst(self._parts)
+
+    def _atom(self, atom: Atom) -> Dim:
+        d = Dim({((atom, 1),): 1})
+        if self.bounds.interval(d)[0] < 0:
+            return d
+        if d not in self._dimension:
+            self._dimension[d] = self._new(f"size{len(self._dimension)}", d)
+        return self._dimension[d]
 
     def original(self, d: Dim) -> Dim:
         """The expression in the function's own symbols."""
