@@ -147,7 +147,7 @@ def read(model: Model) -> IRModule:
         )
     from intarsia.frontend.onnx import load as load_onnx
 
-    return load_onnx(model)
+    return load_onnx(Path(model) if isinstance(model, os.PathLike) else model)
 
 
 def _parse(text: str, source: str) -> IRModule:
