@@ -391,7 +391,7 @@ class _Maker:
             scale = self.vector(x.shape[-1], x.dtype)
             bias = [self.vector(x.shape[-1], x.dtype)] if name == "nn.layer_norm" and self.r.random() < 0.7 else []
             return self.emit(name, x, scale, *bias, axis=-1, epsilon=1e-2, bound=30)
-        x = self.pick(lambda n: self.number(n) and len(n.shape) >= 3 and n.shape[1].is_const and n.bound <= 1e3 and n.dtype != "float16")
+        x = self.pick(lambda n: self.number(n) and len(n.shape) >= 3 and n.shape[1].is_const and n.shape[1].value > 0 and n.bound <= 1e3 and n.dtype != "float16")
         c = x.shape[1]
         if name == "nn.batch_norm":
             some = [self.constant([c.value], x.dtype) for _ in range(3)]
@@ -437,7 +437,7 @@ class _Maker:
         return y
 
     def picture(self) -> Node:
-        return self.pick(lambda n: self.number(n) and len(n.shape) in (3, 4, 4, 4, 5) and n.shape[1].is_const and n.bound <= 50 and all(self.sure(d) for d in n.shape[2:]))
+        return self.pick(lambda n: self.number(n) and len(n.shape) in (3, 4, 4, 4, 5) and n.shape[1].is_const and n.shape[1].value > 0 and n.bound <= 50 and all(self.sure(d) for d in n.shape[2:]))
 
     def window(self, x: Node) -> dict:
         s = len(x.shape) - 2

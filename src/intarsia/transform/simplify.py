@@ -42,7 +42,7 @@ def _rules() -> dict[str, list[Rule]]:
         "expand": [_same_type],
         "tile": [_same_type],
         "slice": [_slice],
-        "pad": [_same_type],
+        "pad": [_pad],
         "concatenate": [lambda m: m.args[0] if len(m.args) == 1 else None],
         "power": [_power],
     }
@@ -57,6 +57,11 @@ def _rules() -> dict[str, list[Rule]]:
 
 def _same_type(m: Match) -> Expr | None:
     return m.args[0] if m.site.args[0].type == m.out else None
+
+
+def _pad(m: Match) -> Expr | None:
+    pads = m.numbers(1)  # what one end gains, the other may lose
+    return _same_type(m) if pads is not None and not any(pads) else None
 
 
 def _slice(m: Match) -> Expr | None:
