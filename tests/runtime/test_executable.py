@@ -1,7 +1,9 @@
 """Compiled models as users meet them: calls, errors, files, threads."""
 
+import gc
 import subprocess
 import sys
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -156,6 +158,19 @@ def test_many_threads_share_an_executable(build):
         before = resident()
         assert all(pool.map(work, range(32)))
     assert resident() - before < 8 << 20
+
+
+@pytest.mark.parametrize("tier", ["native", "interpreter"])
+def test_an_executable_that_is_dropped_goes_at_once(tier):
+    gc.disable()
+    try:
+        exe = intarsia.compile(P.identity(), threads=2, tier=tier)
+        exe(P.floats(1, 2))
+        machine, gone = weakref.ref(exe._run), weakref.ref(exe)
+        del exe
+        assert gone() is None and machine() is None
+    finally:
+        gc.enable()
 
 
 def test_failed_calls_leak_nothing():

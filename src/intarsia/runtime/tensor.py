@@ -58,7 +58,7 @@ def aligned(array: np.ndarray) -> np.ndarray:
 
 
 def bind(signatures: Sequence[Signature], args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
-    """Arguments in the order of the inputs. InputError CALL-001/002 lists the missing and the unknown names."""
+    """Arguments in the order of the inputs. InputError CALL-001/002 lists missing and unknown names."""
     names = [s.name for s in signatures]
     if len(args) > len(names):
         raise InputError(

@@ -1,4 +1,4 @@
-"""From a program to object files: kernels, glue, thread pool. Equal kernels are one object, named by content."""
+"""From a program to object files: kernels, glue, thread pool. Equal kernels are one, named by content."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from intarsia.vm.trampoline import emit_trampoline
 
 
 def module_texts(program: Program, target: Target, refs: list[KernelRef]) -> Iterator[tuple[str, str]]:
-    """(name, LLVM IR text) of every module of a program as it is made: each distinct kernel, then what runs them:
+    """(name, LLVM IR text) of every module of a program as it is made: each kernel once, then what runs them:
     the bytecode ('program'), the entry from Python ('call'), the thread pool ('pool').
 
     refs: is filled with the program's kernels under their symbols, which are made from their contents.

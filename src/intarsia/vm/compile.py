@@ -59,7 +59,7 @@ Then = Callable[[Value], None]
 
 
 def compile_module(module: IRModule, target: Target, typing: Typing | None = None) -> Program:
-    """The program of a module in A-normal form. Raises UnsupportedError VM-… for what the machine cannot do."""
+    """The program of a module in A-normal form. Raises UnsupportedError VM-… for what cannot run."""
     typing = typing or infer(module)
     order = _reachable_functions(module)
     tables = _Tables(Kernels(target), {name: i for i, name in enumerate(order)})
@@ -203,7 +203,8 @@ class _FunctionCompiler:
                 if not d.symbols() <= self.entry_symbols.keys():
                     raise UnsupportedError(
                         "VM-002",
-                        f"@{self.name}: the symbols of {d} (dimension {axis} of {names[k]}) cannot be found from the inputs",
+                        f"@{self.name}: the symbols of {d} (dimension {axis} of {names[k]}) "
+                        "cannot be found from the inputs",
                         remedy="give some input a dimension that is one of these symbols alone",
                     )
         for symbol, (low, high) in sorted(self.module.bounds.known.items()) if self.name == "main" else ():

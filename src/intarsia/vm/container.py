@@ -1,7 +1,7 @@
 """Programs as bytes: instructions in a compact code, everything else as JSON, constants as raw memory.
 
     instruction ::= opcode(byte) operand …       in the order of the instruction's fields
-    operand     ::= number (LEB128; immediates zigzag) | count number …   dtype, op and relation by their place in isa
+    operand     ::= number (LEB128; immediates zigzag) | count number …   names by their place in isa
 
 Decoding trusts nothing: whatever is not a program raises ArtifactError, never anything else.
 """
@@ -126,7 +126,8 @@ def encode(program: Program) -> tuple[dict[str, Any], dict[str, bytes | memoryvi
     code = [encode_code(f.code) for f in program.functions]
     functions = [
         {
-            "name": f.name, "params": _specs(f.params), "results": _specs(f.results), "ints": f.ints, "objects": f.objects,
+            "name": f.name, "params": _specs(f.params), "results": _specs(f.results), "ints": f.ints,
+            "objects": f.objects,
             "code": len(c),
         }
         for f, c in zip(program.functions, code)
@@ -166,7 +167,8 @@ def decode(meta: Mapping[str, Any], sections: Mapping[str, memoryview]) -> Progr
             at += size
         kernels = tuple(
             KernelRef(
-                str(k["symbol"]), _read_specs(k["inputs"]), _read_specs(k["outputs"]), _read_specs(k["workspaces"]),
+                str(k["symbol"]), _read_specs(k["inputs"]), _read_specs(k["outputs"]),
+                _read_specs(k["workspaces"]),
                 _count(k["symbols"]),
             )
             for k in meta["kernels"]

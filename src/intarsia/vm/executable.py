@@ -44,14 +44,14 @@ from intarsia.vm.trampoline import CALL, WRAP, callable_at, destructor, numpy_ta
 from intarsia.vm.verify import verify
 
 _SYMBOLS = (
-    "intarsia_run", "intarsia_context_new", "intarsia_context_delete", "intarsia_pool_create", "intarsia_pool_destroy",
-    CALL, WRAP,
+    "intarsia_run", "intarsia_context_new", "intarsia_context_delete", "intarsia_pool_create",
+    "intarsia_pool_destroy", CALL, WRAP,
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What an executable consists of; sizes in bytes, times in seconds. compile_seconds: 0 for a loaded one."""
+    """What an executable consists of; sizes in bytes, times in seconds (compile_seconds: 0 if loaded)."""
 
     kernels: int
     instructions: int
@@ -83,7 +83,6 @@ class Executable:
         self.program, self.target, self.threads = program, target, threads
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
         self._objects = list(objects)
-        self._dtypes = [numpy_dtype(s.dtype) for s in self.inputs]
         self._seconds, self._calls = compile_seconds, 0
         self._native, self._linking = native, threading.Lock()
         self._run: _Native | _Portable | None = None
@@ -107,10 +106,6 @@ class Executable:
         run = self._run or self._link()
         return run(values)
 
-    def dense(self, values: Sequence[Any]) -> list[np.ndarray]:
-        """The values as dense arrays of the inputs' dtypes and ranks. Raises InputError CALL-003/004/007."""
-        return [as_dense(v, s, d) for v, s, d in zip(values, self.inputs, self._dtypes)]
-
     def _link(self) -> _Native | _Portable:
         """Machine code is linked at the first call: an executable for another processor can be made and
         saved.
@@ -121,7 +116,9 @@ class Executable:
                     from intarsia.codegen.llvm.host import host_target
 
                     _admit(self.target, host_target())
-                self._run = _Native(self, self.threads) if self._native else _Portable(self)
+                    self._run = _Native(self.program, self.inputs, self._objects, self.threads)
+                else:
+                    self._run = _Portable(self.program, self.inputs)
             return self._run
 
     def stats(self) -> Statistics:
@@ -146,7 +143,8 @@ class Executable:
         artifact.save(path, meta, sections | {f"object.{i}": o for i, o in enumerate(self._objects)})
 
     def __repr__(self) -> str:
-        return f"<intarsia.Executable ({', '.join(map(str, self.inputs))}) -> ({', '.join(map(str, self.outputs))})>"
+        inputs, outputs = (", ".join(map(str, s)) for s in (self.inputs, self.outputs))
+        return f"<intarsia.Executable ({inputs}) -> ({outputs})>"
 
 
 def load(path: str | os.PathLike[str], host: Target | None, *, threads: int = 1) -> Executable:
@@ -195,16 +193,26 @@ def _admit(target: Target, host: Target) -> None:
         raise ArtifactError(
             "ART-008",
             f"the artifact needs CPU features that this machine lacks: {', '.join(missing)}",
-            remedy="compile the model on this machine, or with the target of the weakest machine it shall run on",
+            remedy="compile the model here, or for the weakest machine it shall run on",
         )
+
+
+class _Dense:
+    """Arguments as dense arrays of the inputs' dtypes and ranks. Raises InputError CALL-003/004/007."""
+
+    def __init__(self, inputs: Sequence[Signature]):
+        self._wanted = [(s, numpy_dtype(s.dtype)) for s in inputs]
+
+    def __call__(self, values: Sequence[Any]) -> list[np.ndarray]:
+        return [as_dense(v, s, d) for v, (s, d) in zip(values, self._wanted)]
 
 
 class _Portable:
     """The interpreter behind the same interface."""
 
-    def __init__(self, exe: Executable):
-        self.dense = exe.dense
-        self.interpreter = Interpreter(exe.program)
+    def __init__(self, program: Program, inputs: Sequence[Signature]):
+        self.dense = _Dense(inputs)
+        self.interpreter = Interpreter(program)
 
     def __call__(self, values: Sequence[Any]) -> tuple[np.ndarray, ...]:
         return tuple(self.interpreter.run(self.dense(values)))
@@ -224,13 +232,13 @@ class _Context:
 
 
 class _Native:
-    """The linked machine code of a program."""
+    """The linked machine code of a program. It knows no executable: no cycle keeps the weights alive."""
 
-    def __init__(self, exe: Executable, threads: int):
-        entry = exe.program.functions[0]
-        self.messages, self.dense = exe.program.messages, exe.dense
-        self.library = library = Library(exe._objects, _SYMBOLS)
-        self.constants = [aligned(c) for c in exe.program.constants]
+    def __init__(self, program: Program, inputs: Sequence[Signature], objects: Sequence[bytes], threads: int):
+        entry = program.functions[0]
+        self.messages, self.dense = program.messages, _Dense(inputs)
+        self.library = library = Library(objects, _SYMBOLS)
+        self.constants = [aligned(c) for c in program.constants]
         self.table = (ctypes.c_void_p * max(1, len(self.constants)))(*map(address, self.constants))
         word, pointer = ctypes.c_int64, ctypes.c_void_p
 

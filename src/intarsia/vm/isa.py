@@ -4,12 +4,12 @@
     function ::= name (spec*) -> (spec*) { instruction* }                      spec: dtype and rank
 
     instruction ::= r = k                                 Imm         an integer
-                  | r = a op b                            Arith       add sub mul floordiv mod min max, 64 bits
+                  | r = a op b                            Arith       64 bits; see OPS
                   | r = dim t, axis                       DimOf       one dimension of a tensor
                   | r = item t, index                     Item        one element (flat) of an integer tensor
                   | check a rel b, message                Check       or fail with the message, `a` and `b`
                   | t = const k                           Const       borrows the program's constant
-                  | frame r                               Frame       reserves r bytes, given back when this call ends
+                  | frame r                               Frame       r bytes, given back when this call ends
                   | t = slot r, dtype (r, …)              Slot        a tensor r bytes into the frame
                   | t = heap dtype (r, …)                 Heap        a tensor that counts its references
                   | t = view t (r, …)                     View        the same elements under other dimensions
@@ -21,17 +21,11 @@
                   | jump L                                Jump        forward only
                   | branch t else L                       Branch      a rank-0 bool; forward only
                   | return (t, …)                         Return
-                  | t = adt tag (t, …)                    MakeADT     a constructor applied (a tuple has tag 0)
-                  | r = tag t                             GetTag
-                  | t = field t, k                        GetField
-                  | t = closure f (t, …)                  MakeClosure
-                  | (t, …) = callclosure t (t, …)         CallClosure
-                  | fatal message                         Fatal
 
-Integer registers (r, 64 bits) are assigned once; object registers (t) hold tensors. Registers are numbered
-per function; parameters come in object registers 0, 1, …. A label is the index of an instruction of the same
-function. Each field below is annotated with its role, from which encoding, printing, liveness and
-verification follow.
+Integer registers (r, 64 bits) are assigned once; object registers (t) hold tensors; tuples exist at compile
+time only. Registers are numbered per function; parameters come in object registers 0, 1, …. A label is the
+index of an instruction of the same function. Each field below is annotated with its role, from which
+encoding, printing, liveness and verification follow.
 
 A tensor register is {data, owner, dims}. `owner` is a heap block, or null for memory that outlives the
 register: a constant, an argument of the caller, a slot of the frame. Return and TailCall copy what would not
@@ -94,7 +88,7 @@ class Imm(Instr):
 
 @dataclass(frozen=True, slots=True)
 class Arith(Instr):
-    """floordiv and mod are Python's; the divisor of a size is never 0 where the quotient is used (0 gives 0)."""
+    """floordiv and mod are Python's; a divisor of 0, which only a size that is not used has, gives 0."""
 
     dst: DefInt
     op: Op
@@ -206,8 +200,8 @@ class Return(Instr):
 
 
 INSTRUCTIONS: tuple[type[Instr], ...] = (
-    Imm, Arith, DimOf, Item, Check, Const, Frame, Slot, Heap, View, Move, Free, Launch, Call, TailCall, Jump, Branch,
-    Return,
+    Imm, Arith, DimOf, Item, Check, Const, Frame, Slot, Heap, View, Move, Free, Launch, Call, TailCall, Jump,
+    Branch, Return,
 )  # fmt: skip
 TERMINATORS = (TailCall, Jump, Return)
 
@@ -357,7 +351,8 @@ def text(i: Instr, program: Program | None = None) -> str:
             return f"free t{i.src}"
         case Launch():
             name = f"k{i.kernel}" if program is None else f"k{i.kernel}:{program.kernels[i.kernel].symbol}"
-            return f"kernel {name} {_list('t', i.inputs)} -> {_list('t', i.outputs)} {_list('t', i.workspaces)} {_list('r', i.symbols)}"
+            inputs, outputs, rest = (_list("t", r) for r in (i.inputs, i.outputs, i.workspaces))
+            return f"kernel {name} {inputs} -> {outputs} {rest} {_list('r', i.symbols)}"
         case Call():
             name = f"f{i.function}" if program is None else program.functions[i.function].name
             return f"{_list('t', i.dsts)} = call {name} {_list('t', i.args)}"

@@ -53,7 +53,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A tensor to be placed: its register, its size and the first and last place in the code where it lives."""
+    """A tensor to be placed: its register, its size, the first and the last place in the code it lives at."""
 
     register: int
     size: Dim

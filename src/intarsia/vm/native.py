@@ -1,7 +1,7 @@
 """The native tier: the whole bytecode as LLVM IR text, one machine-code function per bytecode function.
 
-    i32 f(context*, tensor** arguments, tensor** results)        0, or 1 with the message and values in the context
-    i32 intarsia_run(context*, tensor* arguments, tensor* results)                     the entry, called from outside
+    i32 f(context*, tensor** arguments, tensor** results)    0, or 1 with message and values in the context
+    i32 intarsia_run(context*, tensor* arguments, tensor* results, i64 stack)         the entry, from outside
 
 Object registers are tensors on the stack, {data, owner, dims[8]}; integer registers are SSA values (each is
 assigned once, and every use is dominated by it). Kernels are called by their symbols. A failed call leaves no
@@ -35,7 +35,8 @@ _CALLS = {
 }
 _COMPARE = {"==": "eq", "!=": "ne", "<=": "sle", "<": "slt", ">=": "sge", ">": "sgt"}
 _INTEGER = {"bool": ("i8", "zext"), "int8": ("i8", "sext"), "uint8": ("i8", "zext"), "int16": ("i16", "sext"),
-            "uint16": ("i16", "zext"), "int32": ("i32", "sext"), "uint32": ("i32", "zext"), "int64": ("i64", ""),
+            "uint16": ("i16", "zext"), "int32": ("i32", "sext"), "uint32": ("i32", "zext"),
+            "int64": ("i64", ""),
             "uint64": ("i64", "")}  # fmt: skip
 
 

@@ -3,9 +3,9 @@
 A quotient, remainder, minimum or maximum in a size becomes a symbol of its own: the machine computes it once
 for all kernels, and layers that differ only in how their image came to its size share one kernel.
 
-What was read from a tensor may be negative. A dimension that mentions such a symbol becomes a symbol of its own
-(a dimension is a size); elsewhere the symbol s becomes s+ - s-, with s+ = max(s, 0) and s- = max(-s, 0). The
-machine computes the new symbols.
+What was read from a tensor may be negative. A dimension that mentions such a symbol becomes a symbol of its
+own (a dimension is a size); elsewhere the symbol s becomes s+ - s-, with s+ = max(s, 0) and s- = max(-s, 0).
+The machine computes the new symbols.
 """
 
 from __future__ import annotations

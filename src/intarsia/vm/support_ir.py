@@ -2,8 +2,8 @@
 
     context  {pool, chunk, top, end, live, stack limit, message, a, b, constants, lists}  one per call in
     flight
-    chunk    {previous, next, end} then memory                                         the arena is a list of chunks
-    block    {previous, next, references, class} then memory                           64 bytes before the data
+    chunk    {previous, next, end} then memory                            the arena is a list of chunks
+    block    {previous, next, references, class} then memory              64 bytes before the data
 
 Heap blocks come in classes of (4 … 7) * 2^n bytes. Those alive are linked in the context, so that a failed
 call can give back what it held; those given back wait in the context's free list of their class. A block that
@@ -186,7 +186,7 @@ quick:
   store ptr %top, ptr %topp
   ret void
 slow:
-  %none = icmp eq ptr %chunk, null                ; the call began before there was any chunk: stay on the first
+  %none = icmp eq ptr %chunk, null                ; the call began without any chunk: stay on the first
   br i1 %none, label %rewind, label %switch
 rewind:
   %k = phi ptr [ %now, %slow ], [ %p, %rewind ]

@@ -1,7 +1,7 @@
 """Python callables made of machine code: arguments through the buffer protocol, one crossing, no ctypes on
 the way.
 
-    call(context, array, …)   the results, or an int: what `intarsia_run` returns, -1 if an argument does not fit as it is
+    call(context, array, …)   the results, or what `intarsia_run` returns; -1 if an argument does not fit
     wrap(context)             the results of a run that was called otherwise
 
 The functions have CPython's METH_FASTCALL signature and use its stable ABI (3.11: PyObject_GetBuffer and
@@ -32,8 +32,8 @@ _FASTCALL = 0x80
 _VIEW = 96  # bytes of a Py_buffer, and some
 _DENSE = 0x20 | 0x10 | 0x08 | 0x04  # PyBUF_C_CONTIGUOUS | PyBUF_FORMAT
 _FORMATS = {
-    "bool": "?", "int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I", "float16": "e",
-    "float32": "f", "float64": "d", "int64": "lq", "uint64": "LQ",
+    "bool": "?", "int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I",
+    "float16": "e",     "float32": "f", "float64": "d", "int64": "lq", "uint64": "LQ",
 }  # fmt: skip
 
 _DECLARATIONS = """
@@ -143,7 +143,8 @@ def _wrap(entry: Function) -> str:
             f"  %owner{i} = load ptr, ptr %ownerp{i}",
             f"  %typep{i} = getelementptr i32, ptr %types, i64 {i}",
             f"  %type{i} = load i32, ptr %typep{i}",
-            f"  %array{i} = call ptr %new(ptr %kind, i32 {spec.rank}, ptr %dims{i}, i32 %type{i}, ptr null, ptr %data{i}, "
+            f"  %array{i} = call ptr %new(ptr %kind, i32 {spec.rank}, ptr %dims{i}, i32 %type{i}, ptr null, "
+            f"ptr %data{i}, "
             f"i32 0, i32 {_CARRAY}, ptr null)",
             f"  %noarray{i} = icmp eq ptr %array{i}, null",
             f"  br i1 %noarray{i}, label %drop, label %own{i}",
