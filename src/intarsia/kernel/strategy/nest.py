@@ -169,7 +169,7 @@ def cut_of(e: Binary, axes: Sequence[Axis]) -> tuple[Axis, Dim] | None:
 
 
 def cuts(assigns: Sequence[Assign], axes: Sequence[Axis]) -> list[tuple[Axis, Dim, Binary]]:
-    """Places where a condition of some `Select` changes along one axis only."""
+    """Places where a condition of some `Select` changes along one axis only, once and for all (not equality)."""
     found = []
     seen: set[int] = set()
     for a in assigns:
@@ -179,7 +179,7 @@ def cuts(assigns: Sequence[Assign], axes: Sequence[Axis]) -> list[tuple[Axis, Di
             for n in walk(s.cond):
                 if (
                     isinstance(n, Binary)
-                    and n.op in ("lt", "le", "gt", "ge", "eq", "ne")
+                    and n.op in ("lt", "le", "gt", "ge")
                     and id(n) not in seen
                 ):
                     seen.add(id(n))
