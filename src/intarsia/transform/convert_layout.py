@@ -119,19 +119,19 @@ class _Converter:
     def _step_for(self, node: Expr) -> Callable[[Call], bool] | None:
         if not (isinstance(node, Call) and isinstance(node.op, OpRef) and id(node) in self.typing.sites):
             return None
-        name = node.op.name
-        if name in _SPATIAL:
-            return self._spatial
-        if name in _ELEMENTWISE:
-            return self._elementwise
-        if name in _REDUCE:
-            return self._reduce
-        if name == "concatenate":
-            return self._concatenate
-        if name == "image.resize":
-            return self._resize
-        if name == "slice":
-            return self._slice
+        match node.op.name:
+            case "concatenate":
+                return self._concatenate
+            case "image.resize":
+                return self._resize
+            case "slice":
+                return self._slice
+            case name if name in _SPATIAL:
+                return self._spatial
+            case name if name in _ELEMENTWISE:
+                return self._elementwise
+            case name if name in _REDUCE:
+                return self._reduce
         return None
 
     # ---- the two forms of a value --------------------------------------------------------------------------

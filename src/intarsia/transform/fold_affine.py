@@ -13,20 +13,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from intarsia.infer import infer
 from intarsia.ir import Call, Constant, Expr, IRModule, TensorType, call
-from intarsia.transform.rewriting import Graph, Match, is_call, is_unit
+from intarsia.transform.rewriting import Match, is_call, is_unit, rewrite_module
 
 _CONV = ("nn.conv", "nn.conv_transpose")
 
 
 def fold_affine(module: IRModule) -> IRModule:
     """Batch normalisation and constant affine maps folded in every function."""
-    typing = infer(module)
-    rules = {"nn.batch_norm": [_batch_norm], "multiply": [_scale], "add": [_shift]}
-    return module.with_functions(
-        {n: Graph(f, typing, typing.symbols(n)).rewrite(rules) for n, f in module.functions.items()}
-    )
+    return rewrite_module(module, {"nn.batch_norm": [_batch_norm], "multiply": [_scale], "add": [_shift]})
 
 
 def _batch_norm(m: Match) -> Expr | None:

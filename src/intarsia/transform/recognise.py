@@ -2,7 +2,7 @@
 
     %m = reduce.mean(%x, [-1], keepdims=True); %d = subtract(%x, %m)
     %v = reduce.mean(multiply(%d, %d), [-1], keepdims=True)
-    multiply(divide(%d, sqrt(add(%v, 1e-5f))), %scale)                    nn.layer_norm(%x, %scale, epsilon=1e-05)
+    multiply(divide(%d, sqrt(add(%v, 1e-5f))), %scale)                nn.layer_norm(%x, %scale, epsilon=1e-05)
 
 A following `add` of a constant becomes the bias.
 """
@@ -11,18 +11,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from intarsia.infer import infer
 from intarsia.ir import Call, Constant, Expr, IRModule, TensorType, call
-from intarsia.transform.rewriting import Graph, Match, is_call, scalar
+from intarsia.transform.rewriting import Match, is_call, rewrite_module, scalar
 
 
 def recognise(module: IRModule) -> IRModule:
     """Layer normalisation recognised in every function."""
-    typing = infer(module)
-    rules = {"divide": [_normalised], "multiply": [_scaled], "add": [_biased]}
-    return module.with_functions(
-        {n: Graph(f, typing, typing.symbols(n)).rewrite(rules) for n, f in module.functions.items()}
-    )
+    return rewrite_module(module, {"divide": [_normalised], "multiply": [_scaled], "add": [_biased]})
 
 
 def _normalised(m: Match) -> Expr | None:

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 
 from intarsia.dim import Dim
-from intarsia.infer import Typing
+from intarsia.infer import Typing, infer
 from intarsia.ir import (
     Call,
     Constant,
     Expr,
     Function,
+    IRModule,
     OpRef,
     TensorType,
     Tuple,
@@ -29,6 +30,14 @@ from intarsia.ir import (
 from intarsia.op.entry import Site
 
 Rule = Callable[["Match"], Expr | None]
+
+
+def rewrite_module(module: IRModule, rules: Mapping[str, Iterable[Rule]]) -> IRModule:
+    """Every function rewritten bottom-up, once; rules by operator name, the first that applies wins."""
+    typing = infer(module)
+    return module.with_functions(
+        {n: Graph(f, typing, typing.symbols(n)).rewrite(rules) for n, f in module.functions.items()}
+    )
 
 
 class Match:

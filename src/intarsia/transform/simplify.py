@@ -14,24 +14,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from intarsia.dim import Dim, as_dim
-from intarsia.infer import infer
 from intarsia.ir import Call, Constant, Expr, IRModule, TensorType, call
-from intarsia.transform.rewriting import Graph, Match, Rule, is_call, is_unit, scalar
+from intarsia.transform.rewriting import Match, Rule, is_call, is_unit, rewrite_module, scalar
 
 _VIEWS = ("reshape", "expand_dims", "squeeze", "flatten")
 _BROADCASTING = (
-    "add", "subtract", "multiply", "divide", "power", "maximum", "minimum", "equal", "not_equal", "less", "less_equal",
-    "greater", "greater_equal", "logical_and", "logical_or", "where",
+    "add", "subtract", "multiply", "divide", "power", "maximum", "minimum", "equal", "not_equal", "less",
+    "less_equal", "greater", "greater_equal", "logical_and", "logical_or", "where",
 )  # fmt: skip
 
 
 def simplify(module: IRModule) -> IRModule:
     """Local algebraic rules, bottom-up, in every function."""
-    typing = infer(module)
-    rules = _rules()
-    return module.with_functions(
-        {n: Graph(f, typing, typing.symbols(n)).rewrite(rules) for n, f in module.functions.items()}
-    )
+    return rewrite_module(module, _rules())
 
 
 def _rules() -> dict[str, list[Rule]]:
