@@ -42,6 +42,7 @@ class Node:
     bits: int
     bound: float
     wild: bool = False
+    known: np.ndarray | None = None
 
     @property
     def shape(self) -> tuple[Dim, ...]:
@@ -145,6 +146,7 @@ class _Maker:
             (4, self.view), (4, self.transpose), (2, self.expand), (1, self.cumsum), (1, self.trilu), (1, self.flip),
             (1, self.resize), (1, self.one_hot), (1, self.topk), (1, self.gather), (1, self.scatter), (1, self.depth_space),
             (2, self.integers), (2, self.branch), (1, self.loop), (1, self.size), (1, self.diamond),
+            (1, self.eye), (1, self.filled), (1, self.points), (1, self.recurrent), (1, self.reversed), (1, self.maxima),
         ]  # fmt: skip
         weights, functions = zip(*templates)
         goal, tries = len(self.made) + count, 0
@@ -665,6 +667,64 @@ class _Maker:
             return self.emit("cast", s, bits=ROUNDED, bound=1e4, dtype=self.float)
         return self.emit("reduce.sum", s, self.ints(0), keepdims=self.r.random() < 0.5, bits=16, bound=1e5)
 
+    def eye(self) -> Node:
+        x = self.pick(lambda n: len(n.shape) == 2)
+        return self.emit("eye_like", x, k=self.r.randint(-2, 2), dtype=self.r.choice([self.float, "int64", "bool"]), bits=1, bound=1)
+
+    def filled(self) -> Node:
+        """A constant of x's shape, or the numbers up to one of x's sizes."""
+        x = self.some()
+        if self.r.random() < 0.5:
+            whole = self.shaped("shape_of", x)
+            return self.emit("full", whole, self.constant((), self.float), bits=5, bound=2)
+        axis = self.r.randrange(len(x.shape))
+        size = self.shaped("shape_of", x, start=axis, end=axis + 1)
+        one = self.shaped("squeeze", size, axes=(0,))
+        zero, step = (self.literal(np.array(v)) for v in (0, self.r.choice([1, 1, 2])))
+        return self.emit("arange", zero, one, step, bits=6, bound=64)
+
+    def shaped(self, op: str, x: Node, **attrs) -> Node:
+        """A call whose contents are known from the types."""
+        site = Site(entry.get(op), [_arg(x)], attrs)
+        found = site.op.rule(site)
+        assert isinstance(found, TensorType) and site.op.value is not None
+        contents = site.op.value(site)
+        assert isinstance(contents, np.ndarray)
+        return Node(Call(entry_ref(op), (x.expr,), attrs), found, 10, 1e4, known=contents)
+
+    def points(self) -> Node:
+        x = self.pick(lambda n: len(n.shape) > 0 and n.shape[0].is_const and n.shape[0].value > 0)
+        raw = self.param([self.r.choice([N, as_dim(3)]), as_dim(1)], "int64")
+        index = self.emit("mod", raw, self.scalar(x.shape[0].value, "int64"), bits=5, bound=x.shape[0].value)
+        if x.dtype in ("float32", "float64", "int64") and self.r.random() < 0.4:
+            updates = self.param([index.shape[0], *x.shape[1:]], x.dtype)
+            return self.emit("scatter_nd", x, index, updates, reduction="add", bits=x.bits + 6, bound=x.bound + 70)
+        return self.moved("gather_nd", x, index)
+
+    def reversed(self) -> Node:
+        x = self.pick(lambda n: len(n.shape) >= 2 and n.shape[0].is_const and n.shape[1].is_const and n.shape[0].value > 0)
+        lengths = self.np.integers(1, x.shape[0].value + 1, x.shape[1].value)
+        return self.moved("reverse_sequence", x, self.literal(lengths), time_axis=0, batch_axis=1)
+
+    def maxima(self) -> Node:
+        x = self.pick(lambda n: n.exact and not n.wild and n.dtype in ("float32", "float64") and len(n.shape) == 4 and all(self.sure(d) for d in n.shape[2:]))
+        return self.emit("nn.max_pool_indices", x, kernel=(2, 2), strides=(self.r.choice([1, 2]), 2), bits=20, bound=1e5)
+
+    def recurrent(self) -> Node:
+        x = self.pick(lambda n: n.dtype in ("float32", "float64") and len(n.shape) == 3 and n.shape[-1].is_const and n.bound < 20)
+        gates, name = self.r.choice([(4, "nn.lstm"), (3, "nn.gru"), (1, "nn.rnn")])
+        hidden, ways = self.r.choice([1, 3, 8, 17]), self.r.choice([1, 1, 2])
+        direction = "bidirectional" if ways == 2 else self.r.choice(["forward", "reverse"])
+        w = self.constant((ways, gates * hidden, x.shape[-1].value), x.dtype)
+        r, b = self.constant((ways, gates * hidden, hidden), x.dtype), self.constant((ways, 2 * gates * hidden), x.dtype)
+        args = [x, w, r, b]
+        attrs = {"hidden": hidden, "direction": direction}
+        attrs |= {"activations": {"nn.lstm": ("sigmoid", "tanh", "tanh"), "nn.gru": ("sigmoid", "tanh"), "nn.rnn": ("tanh",)}[name] * ways}
+        found = self.typed(name, args, attrs)
+        whole = Call(entry_ref(name), tuple(a.expr for a in args), attrs)
+        made = [Node(TupleGet(whole, i), t, ROUNDED, 50, x.wild) for i, t in enumerate(found.fields)]
+        return [self.add(n) for n in made[: self.r.randint(1, len(made))]][-1]
+
     # ---- control ------------------------------------------------------------------------------------------------
     def condition(self) -> Node:
         scalars = [n for n in self.pool if n.dtype == "bool" and not n.shape]
@@ -679,7 +739,11 @@ class _Maker:
         y = x
         for _ in range(steps):
             kind = self.r.random()
-            if y.dtype == "bool":
+            if kind < 0.07:  # another name of the same memory
+                y = self.moved("squeeze", self.moved("expand_dims", y, axes=(0,)), axes=(0,))
+            elif kind < 0.15:
+                y = self.r.choice([n for n in self.pool if n.type == x.type] or [y])
+            elif y.dtype == "bool":
                 y = self.emit("logical_not", y, bits=1, bound=1)
             elif kind < 0.4 and self.number(y):
                 y = self.emit(self.r.choice(["tanh", "sigmoid", "sin", "nn.relu", "negative"]), y, bound=y.bound + 1)
@@ -772,7 +836,7 @@ def _arg(a: Node | None) -> Arg:
             known = np.empty(array.shape, object)
             known.reshape(-1)[:] = [as_dim(int(v)) for v in array.reshape(-1)]
         return Arg(a.type, known, array if array.size <= 1024 else None)
-    return Arg(a.type)
+    return Arg(a.type, a.known)
 
 
 def entry_ref(op: str):
