@@ -1,5 +1,5 @@
 """Relay to Relay: one pass, one file, one verb."""
 
-from intarsia.transform.manager import Pass, Trace, optimize, pipeline, timed
+from intarsia.transform.manager import Pass, optimize, pipeline
 
-__all__ = ["Pass", "Trace", "optimize", "pipeline", "timed"]
+__all__ = ["Pass", "optimize", "pipeline"]

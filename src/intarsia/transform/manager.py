@@ -14,7 +14,6 @@ well-formedness and typed again.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -32,13 +31,6 @@ class Pass:
     name: str
     level: int
     run: Transform
-
-
-@dataclass(slots=True)
-class Trace:
-    """What happened: (pass name, seconds) in order, and the module after the pass named `stop_after`, if any."""
-
-    seconds: list[tuple[str, float]]
 
 
 def optimize(
@@ -64,20 +56,6 @@ def optimize(
         if p.name == stop_after:
             break
     return module
-
-
-def timed(module: IRModule, *, level: int = 3) -> tuple[IRModule, Trace]:
-    """`optimize`, and how long each pass took."""
-    trace = Trace([])
-    last = time.perf_counter()
-
-    def observe(name: str, _: IRModule) -> None:
-        nonlocal last
-        now = time.perf_counter()
-        trace.seconds.append((name, now - last))
-        last = now
-
-    return optimize(module, level=level, observe=observe), trace
 
 
 def pipeline(level: int) -> list[Pass]:
