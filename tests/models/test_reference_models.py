@@ -74,23 +74,45 @@ def page(height: int, width: int) -> np.ndarray:
     return pictures.as_input(pictures.page(height, width))
 
 
-def test_ocr_reads_text():
-    path = model_file("rapidocr", "models/PP-OCRv6_rec_small.onnx")
+class Reader:
+    """The recogniser with its alphabet: pictures of lines to text, by the likeliest letter of each column."""
+
+    def __init__(self):
+        import onnx
+
+        path = model_file("rapidocr", "models/PP-OCRv6_rec_small.onnx")
+        self.letters = next(p.value for p in onnx.load(path).metadata_props if p.key == "character").split(
+            "\n"
+        )
+        self.exe = intarsia.compile(path)
+
+    def read(self, picture) -> str:
+        width = picture.width * 48 // picture.height
+        pixels = np.asarray(picture.resize((width, 48)).convert("RGB"), np.float32)
+        best = self.exe(((pixels.transpose(2, 0, 1)[None] / 255 - 0.5) / 0.5)[:, ::-1])[0].argmax(-1)
+        kept = [c for i, c in enumerate(best) if c != 0 and (i == 0 or c != best[i - 1])]
+        return "".join(self.letters[c - 1] if c - 1 < len(self.letters) else " " for c in kept)
+
+
+def test_ocr_reads_drawn_text():
     image = pytest.importorskip("PIL.Image", reason="Pillow draws the text")
-    import onnx
     from PIL import ImageDraw, ImageFont
 
-    characters = next(p.value for p in onnx.load(path).metadata_props if p.key == "character").split("\n")
-    exe = intarsia.compile(path)
+    reader = Reader()
     for text in ["Intarsia", "inlaying many woods", "2026-12-01"]:
         font = ImageFont.load_default(size=36)
-        width = int(font.getlength(text)) + 24
-        picture = image.new("RGB", (width, 48), "white")
+        picture = image.new("RGB", (int(font.getlength(text)) + 24, 48), "white")
         ImageDraw.Draw(picture).text((12, 2), text, fill="black", font=font)
-        x = (np.asarray(picture, np.float32).transpose(2, 0, 1)[None] / 255 - 0.5) / 0.5
-        best = exe(np.ascontiguousarray(x[:, ::-1]))[0].argmax(-1)
-        kept = [c for i, c in enumerate(best) if c != 0 and (i == 0 or c != best[i - 1])]
-        assert "".join(characters[c - 1] if c - 1 < len(characters) else " " for c in kept) == text
+        assert reader.read(picture) == text
+
+
+def test_ocr_reads_a_scanned_page():
+    image = pytest.importorskip("PIL.Image", reason="Pillow reads the scan")
+    scan = image.open(model_file("skimage", "data/page.png"))
+    reader = Reader()
+    assert reader.read(scan.crop((0, 9, scan.width, 41))) == "Region-based segmentation"
+    line = reader.read(scan.crop((0, 46, scan.width, 67)))
+    assert line == "Let us first determine markers of the coins and the"
 
 
 def speech() -> np.ndarray:
