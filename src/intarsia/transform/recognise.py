@@ -95,6 +95,8 @@ def _row_vector(e: Expr, t: object) -> np.ndarray | None:
     """A constant that is one value per element of the last dimension, as a vector."""
     if not isinstance(e, Constant) or not isinstance(t, TensorType) or e.value.dtype != np.dtype(t.dtype):
         return None
+    if not t.shape[-1].is_const:
+        return None
     width = t.shape[-1].value
     if e.value.size == 1:
         return np.full(width, e.value.reshape(()))
