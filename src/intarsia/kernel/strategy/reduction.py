@@ -284,6 +284,8 @@ class _Scheduler:
         if not r.outer:
             return False
         last = r.outer[-1]
+        if any(last.var in a.extent.symbols() for a in r.inner):
+            return False  # columns of different lengths: the last of several parts
         places = [n.indices[-1] for n in loads_of(r.value) if n.indices]
         along = [stride(p, last.var) if isinstance(p, Dim) else None for p in places]
         if any(s == 1 for s in along) and all(s is not None and s in (as_dim(0), as_dim(1)) for s in along):
