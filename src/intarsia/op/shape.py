@@ -157,12 +157,15 @@ def _text(shape: Sequence[Dim]) -> str:
 
 def _reshape(x: np.ndarray, shape: np.ndarray, *, allowzero: bool) -> np.ndarray:
     codes = [int(c) for c in shape]
-    if not allowzero:
-        codes = [x.shape[i] if c == 0 else c for i, c in enumerate(codes)]
-    if -1 in codes and 0 in codes:  # what remains is told by the dimensions that are not empty
-        counted = [int(np.prod([d for d in dims if d > 0])) for dims in (x.shape, codes)]
-        codes[codes.index(-1)] = counted[0] // counted[1]
-    return x.reshape(codes)
+    copied = {i for i, c in enumerate(codes) if c == 0 and not allowzero}
+    if -1 in codes:  # what was copied cancels, even where it is empty
+        rest = [d for i, d in enumerate(x.shape) if i not in copied]
+        others = [c for i, c in enumerate(codes) if i not in copied and c != -1]
+        if 0 in others:  # what remains is told by the dimensions that are not empty
+            rest, others = ([d for d in dims if d > 0] for dims in (rest, others))
+        hole = int(np.prod(rest, dtype=np.int64)) // int(np.prod(others, dtype=np.int64))
+        codes = [hole if c == -1 else c for c in codes]
+    return x.reshape([x.shape[i] if i in copied else c for i, c in enumerate(codes)])
 
 
 def _known_reshape(site: Site) -> np.ndarray | None:
