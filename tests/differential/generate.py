@@ -1,8 +1,11 @@
 """Random well-typed modules over most operators, made from a seed.
 
-Each value carries what keeps comparisons meaningful: `bits`, how many binary digits it may have if it is exact (above
-EXACT it is rounded), so that operators with jumps (floor, less, argmax, casts to integers) see exact values only;
-`bound`, how large it may get, so that nothing overflows; `wild`, whether NaN or infinity may be in it.
+Each value carries what keeps comparisons meaningful:
+
+bits:   how many binary digits it has if it is exact (more than EXACT: it is rounded); operators with jumps (floor,
+        less, argmax, casts to integers) see exact values only
+bound:  how large it may get, so that nothing overflows
+wild:   whether it may hold NaN or infinity
 """
 
 from __future__ import annotations
@@ -16,7 +19,20 @@ import numpy as np
 
 from intarsia.dim import Dim, Symbol, as_dim
 from intarsia.ir import (
-    Call, Constant, Expr, Function, GlobalVar, If, IRModule, TensorType, Tuple, TupleGet, TupleType, Var, call, tensor,
+    Call,
+    Constant,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    IRModule,
+    TensorType,
+    Tuple,
+    TupleGet,
+    TupleType,
+    Var,
+    call,
+    tensor,
 )  # fmt: skip
 from intarsia.ir.visit import children
 from intarsia.op import entry
@@ -59,7 +75,7 @@ class Node:
 
 @dataclass
 class Case:
-    """A module and how to call it: params are its parameters, outputs its results; `nodes` all tensors in order."""
+    """A module and how to call it: its parameters and results; `nodes` are all its tensors in order."""
 
     seed: int
     params: list[Var]
@@ -117,12 +133,20 @@ class _Maker:
         if pictures:
             c = self.r.choice([1, 3, 4, 6, 8, 16])
             side = self.r.choice([N + 1, N * 2 + 3, as_dim(9), M + 4])
-            self.first((self.r.choice([as_dim(1), as_dim(2), N]), as_dim(c), side, self.r.choice([side, as_dim(7)])), self.float)
+            self.first(
+                (self.r.choice([as_dim(1), as_dim(2), N]), as_dim(c), side, self.r.choice([side, as_dim(7)])),
+                self.float,
+            )
         for _ in range(self.r.randint(0, 2)):
-            self.first(tuple(self.r.choice(self.dims) for _ in range(self.r.choice([0, 1, 2, 2, 3, 3, 4, 5]))), self.kind())
+            self.first(
+                tuple(self.r.choice(self.dims) for _ in range(self.r.choice([0, 1, 2, 2, 3, 3, 4, 5]))),
+                self.kind(),
+            )
         self.steps(self.r.randint(5, 25))
         made = self.made or self.pool
-        used = {id(c) for n in made for c in children(n.expr.tuple if isinstance(n.expr, TupleGet) else n.expr)}
+        used = {
+            id(c) for n in made for c in children(n.expr.tuple if isinstance(n.expr, TupleGet) else n.expr)
+        }
         outputs = [n.expr for n in made if id(n.expr) not in used][-self.r.randint(1, 8) :]
         for _ in range(self.r.choice([0, 0, 1, 2])):
             outputs.append(self.r.choice(self.pool).expr)  # may be an input, a view, or the same again
@@ -140,13 +164,15 @@ class _Maker:
     def steps(self, count: int) -> None:
         """`count` operators more in the pool, of whatever fits."""
         templates: list[tuple[int, Callable[[], Node | None]]] = [
-            (10, self.unary), (9, self.binary), (3, self.compare), (2, self.where), (2, self.logic), (2, self.cast), (1, self.clip),
-            (5, self.reduce), (1, self.arg), (3, self.softmax), (3, self.norm), (6, self.matmul), (4, self.conv), (2, self.pooling),
-            (1, self.conv_transpose), (2, self.take), (4, self.slice), (3, self.concat), (2, self.split), (2, self.pad),
-            (4, self.view), (4, self.transpose), (2, self.expand), (1, self.cumsum), (1, self.trilu), (1, self.flip),
-            (1, self.resize), (1, self.one_hot), (1, self.topk), (1, self.gather), (1, self.scatter), (1, self.depth_space),
-            (2, self.integers), (2, self.branch), (1, self.loop), (1, self.size), (1, self.diamond),
-            (1, self.eye), (1, self.filled), (1, self.points), (1, self.recurrent), (1, self.reversed), (1, self.maxima),
+            (10, self.unary), (9, self.binary), (3, self.compare), (2, self.where), (2, self.logic),
+            (2, self.cast), (1, self.clip), (5, self.reduce), (1, self.arg), (3, self.softmax),
+            (3, self.norm), (6, self.matmul), (4, self.conv), (2, self.pooling), (1, self.conv_transpose),
+            (2, self.take), (4, self.slice), (3, self.concat), (2, self.split), (2, self.pad),
+            (4, self.view), (4, self.transpose), (2, self.expand), (1, self.cumsum), (1, self.trilu),
+            (1, self.flip), (1, self.resize), (1, self.one_hot), (1, self.topk), (1, self.gather),
+            (1, self.scatter), (1, self.depth_space), (2, self.integers), (2, self.branch), (1, self.loop),
+            (1, self.size), (1, self.diamond), (1, self.eye), (1, self.filled), (1, self.points),
+            (1, self.recurrent), (1, self.reversed), (1, self.maxima),
         ]  # fmt: skip
         weights, functions = zip(*templates)
         goal, tries = len(self.made) + count, 0
@@ -157,7 +183,7 @@ class _Maker:
             except (TypeCheckError, UnsupportedError):
                 continue
 
-    # ---- material ---------------------------------------------------------------------------------------------
+    # ---- material --------------------------------------------------------------------------------------
     def param(self, shape: Sequence[Dim], dtype: str) -> Node:
         var = Var(f"p{len(self.params)}", tensor(shape, dtype))
         node = Node(var, tensor(shape, dtype), 5 if dtype != "bool" else 1, 16 if "int" in dtype else 2)
@@ -213,7 +239,9 @@ class _Maker:
             return self.param(dims, x.dtype)
         return self.constant([d.value if d.is_const else 1 for d in dims], x.dtype)
 
-    def emit(self, op: str, *args: Node | None, bits: int = ROUNDED, bound: float, wild: bool = False, **attrs) -> Node:
+    def emit(
+        self, op: str, *args: Node | None, bits: int = ROUNDED, bound: float, wild: bool = False, **attrs
+    ) -> Node:
         """The call, if it type-checks without run-time checks and is not too large."""
         found = self.typed(op, args, attrs)
         if not isinstance(found, TensorType):
@@ -238,12 +266,21 @@ class _Maker:
         self.made.append(node)
         return node
 
-    # ---- elementwise ------------------------------------------------------------------------------------------
+    # ---- elementwise -----------------------------------------------------------------------------------
     def unary(self) -> Node:
         x = self.pick(self.number)
         name = self.r.choice(_SMOOTH + _JUMPS + _GUARDED + _GROWING)
         if name in _SMOOTH:
-            squash = name in ("tanh", "sigmoid", "erf", "sin", "cos", "atan", "nn.softsign", "nn.hard_sigmoid")
+            squash = name in (
+                "tanh",
+                "sigmoid",
+                "erf",
+                "sin",
+                "cos",
+                "atan",
+                "nn.softsign",
+                "nn.hard_sigmoid",
+            )
             keep = name in ("negative", "abs", "nn.relu", "copy")
             return self.emit(name, x, bound=2 if squash else x.bound + 1, bits=x.bits if keep else ROUNDED)
         if name in _JUMPS:
@@ -252,7 +289,9 @@ class _Maker:
         if name in _GUARDED:
             if self.wild and x.exact:
                 return self.emit(name, x, bound=1e3, wild=True)
-            y = self.emit("add", self.emit("abs", x, bound=x.bound), self.scalar(1.0, x.dtype), bound=x.bound + 1)
+            y = self.emit(
+                "add", self.emit("abs", x, bound=x.bound), self.scalar(1.0, x.dtype), bound=x.bound + 1
+            )
             return self.emit(name, y, bound=x.bound + 1)
         x = self.pick(lambda n: self.number(n) and n.bound <= 5)
         return self.emit(name, x, bound=math.exp(x.bound))
@@ -271,7 +310,12 @@ class _Maker:
                 return self.emit("maximum", a, b, bits=max(a.bits, b.bits), bound=max(a.bound, b.bound))
             if name == "nn.prelu":
                 return self.emit(name, x, y, bound=x.bound * max(y.bound, 1))
-            b = self.emit("add", self.emit("multiply", b, b, bound=b.bound**2), self.scalar(1, x.dtype), bound=b.bound**2 + 1)
+            b = self.emit(
+                "add",
+                self.emit("multiply", b, b, bound=b.bound**2),
+                self.scalar(1, x.dtype),
+                bound=b.bound**2 + 1,
+            )
             return self.emit("divide", a, b, bound=a.bound)
         if name in ("add", "subtract"):
             return self.emit(name, a, b, bits=max(a.bits, b.bits) + 1, bound=a.bound + b.bound)
@@ -318,14 +362,31 @@ class _Maker:
 
     def integers(self) -> Node:
         x = self.pick(lambda n: "int" in n.dtype)
-        name = self.r.choice(["bitwise_and", "bitwise_or", "bitwise_xor", "floor_divide", "mod", "fmod", "left_shift", "right_shift", "divide", "negative"])
+        name = self.r.choice(
+            [
+                "bitwise_and",
+                "bitwise_or",
+                "bitwise_xor",
+                "floor_divide",
+                "mod",
+                "fmod",
+                "left_shift",
+                "right_shift",
+                "divide",
+                "negative",
+            ]
+        )
         if name == "negative":
-            return self.emit("bitwise_not" if x.dtype == "uint8" else name, x, bits=x.bits, bound=max(x.bound, 256))
+            return self.emit(
+                "bitwise_not" if x.dtype == "uint8" else name, x, bits=x.bits, bound=max(x.bound, 256)
+            )
         if name in ("floor_divide", "mod", "fmod", "divide"):
             d = self.r.choice([1, 2, 3, 4, 7] + ([-1, -2, -3] if x.dtype != "uint8" else []))
             return self.emit(name, x, self.scalar(d, x.dtype), bits=x.bits, bound=x.bound + 8)
         if "shift" in name:
-            return self.emit(name, x, self.scalar(self.r.randint(0, 3), x.dtype), bits=x.bits + 3, bound=x.bound * 8)
+            return self.emit(
+                name, x, self.scalar(self.r.randint(0, 3), x.dtype), bits=x.bits + 3, bound=x.bound * 8
+            )
         y = self.partner(x)
         return self.emit(name, x, y, bits=max(x.bits, y.bits) + 1, bound=2 * max(x.bound, y.bound))
 
@@ -333,9 +394,11 @@ class _Maker:
         x = self.pick_float(bound=100)
         a = self.emit(self.r.choice(["tanh", "sigmoid", "nn.relu"]), x, bound=x.bound)
         b = self.emit(self.r.choice(["negative", "nn.silu", "cos"]), x, bound=x.bound + 1)
-        return self.emit(self.r.choice(["add", "multiply", "subtract"]), a, b, bound=a.bound * b.bound + a.bound + b.bound)
+        return self.emit(
+            self.r.choice(["add", "multiply", "subtract"]), a, b, bound=a.bound * b.bound + a.bound + b.bound
+        )
 
-    # ---- reductions and norms -----------------------------------------------------------------------------------
+    # ---- reductions and norms --------------------------------------------------------------------------
     def axes(self, x: Node) -> list[int]:
         rank = len(x.shape)
         count = self.r.choice([1, 1, 1, 2, rank])
@@ -351,15 +414,40 @@ class _Maker:
             shown = None
         empty = any(d.evaluate({"n": 0, "m": 0}) == 0 for d in (x.shape[a] for a in axes))
         if x.dtype == "bool":
-            return self.emit(self.r.choice(["reduce.all", "reduce.any"]), x, shown, bits=1, bound=1, keepdims=keep)
-        name = self.r.choice(["sum", "sum", "sum", "mean", "mean", "max", "max", "min", "sum_square", "l1_norm", "l2_norm", "log_sum_exp", "prod"])
+            return self.emit(
+                self.r.choice(["reduce.all", "reduce.any"]), x, shown, bits=1, bound=1, keepdims=keep
+            )
+        name = self.r.choice(
+            [
+                "sum",
+                "sum",
+                "sum",
+                "mean",
+                "mean",
+                "max",
+                "max",
+                "min",
+                "sum_square",
+                "l1_norm",
+                "l2_norm",
+                "log_sum_exp",
+                "prod",
+            ]
+        )
         if not self.number(x) and name not in ("sum", "max", "min"):
             name = "sum"
         if x.dtype == "uint8":
             name = "max"
         grow = math.ceil(math.log2(size + 1))
         bits = {"sum": x.bits + grow, "max": x.bits, "min": x.bits}.get(name, ROUNDED)
-        bound = {"mean": x.bound, "max": x.bound, "min": x.bound, "log_sum_exp": x.bound + 10, "sum_square": x.bound**2 * size, "l2_norm": x.bound * size}.get(name, x.bound * size)
+        bound = {
+            "mean": x.bound,
+            "max": x.bound,
+            "min": x.bound,
+            "log_sum_exp": x.bound + 10,
+            "sum_square": x.bound**2 * size,
+            "l2_norm": x.bound * size,
+        }.get(name, x.bound * size)
         if name == "prod":
             x = self.emit("tanh", x, bound=1)
             bound = 1
@@ -379,7 +467,12 @@ class _Maker:
 
     def softmax(self) -> Node:
         x = self.pick_float(1, 100)
-        return self.emit(self.r.choice(["nn.softmax", "nn.softmax", "nn.log_softmax"]), x, axis=self.r.randrange(-len(x.shape), len(x.shape)), bound=200)
+        return self.emit(
+            self.r.choice(["nn.softmax", "nn.softmax", "nn.log_softmax"]),
+            x,
+            axis=self.r.randrange(-len(x.shape), len(x.shape)),
+            bound=200,
+        )
 
     def vector(self, d: Dim, dtype: str) -> Node:
         if d.is_const and self.r.random() < 0.8:
@@ -387,13 +480,38 @@ class _Maker:
         return self.param([d], dtype)
 
     def norm(self) -> Node:
-        x = self.pick(lambda n: self.number(n) and len(n.shape) > 0 and n.bound <= 1e3 and n.dtype != "float16")
-        name = self.r.choice(["nn.layer_norm", "nn.layer_norm", "nn.rms_norm", "nn.batch_norm", "nn.instance_norm", "nn.group_norm", "nn.lrn"])
+        x = self.pick(
+            lambda n: self.number(n) and len(n.shape) > 0 and n.bound <= 1e3 and n.dtype != "float16"
+        )
+        name = self.r.choice(
+            [
+                "nn.layer_norm",
+                "nn.layer_norm",
+                "nn.rms_norm",
+                "nn.batch_norm",
+                "nn.instance_norm",
+                "nn.group_norm",
+                "nn.lrn",
+            ]
+        )
         if name in ("nn.layer_norm", "nn.rms_norm"):
             scale = self.vector(x.shape[-1], x.dtype)
-            bias = [self.vector(x.shape[-1], x.dtype)] if name == "nn.layer_norm" and self.r.random() < 0.7 else []
+            bias = (
+                [self.vector(x.shape[-1], x.dtype)]
+                if name == "nn.layer_norm" and self.r.random() < 0.7
+                else []
+            )
             return self.emit(name, x, scale, *bias, axis=-1, epsilon=1e-2, bound=30)
-        x = self.pick(lambda n: self.number(n) and len(n.shape) >= 3 and n.shape[1].is_const and n.shape[1].value > 0 and n.bound <= 1e3 and n.dtype != "float16")
+        x = self.pick(
+            lambda n: (
+                self.number(n)
+                and len(n.shape) >= 3
+                and n.shape[1].is_const
+                and n.shape[1].value > 0
+                and n.bound <= 1e3
+                and n.dtype != "float16"
+            )
+        )
         c = x.shape[1]
         if name == "nn.batch_norm":
             some = [self.constant([c.value], x.dtype) for _ in range(3)]
@@ -407,7 +525,7 @@ class _Maker:
         groups = self.r.choice([g for g in (1, 2, 3, 4) if c.value % g == 0])
         return self.emit(name, x, a, b, groups=groups, epsilon=1e-2, bound=30, wild=True)
 
-    # ---- contractions -----------------------------------------------------------------------------------------
+    # ---- contractions ----------------------------------------------------------------------------------
     def matmul(self) -> Node:
         a = self.pick_float(1, 50)
         k, rank = a.shape[-1], len(a.shape)
@@ -419,7 +537,11 @@ class _Maker:
         if rank > 2 and self.r.random() < 0.5:
             batch = [d if self.r.random() < 0.7 else as_dim(1) for d in a.shape[:-2]]
         dims = [*batch, out, k] if tb else [*batch, k, out]
-        fitting = [n for n in self.pool if n.dtype == a.dtype and len(n.shape) >= 2 and n.shape[-1 if tb else -2] == k and n.bound < 50]
+        fitting = [
+            n
+            for n in self.pool
+            if n.dtype == a.dtype and len(n.shape) >= 2 and n.shape[-1 if tb else -2] == k and n.bound < 50
+        ]
         bound_b = 1.0
         if fitting and self.r.random() < 0.4:
             b = self.r.choice(fitting)
@@ -433,19 +555,45 @@ class _Maker:
         size = k.evaluate(LARGEST)
         if size * self.size_of(a.shape) > 10 * self.limit:
             raise TypeCheckError("TYPE-001", "too slow")
-        y = self.emit("matmul", a, b, bits=a.bits + b.bits + 6, bound=a.bound * bound_b * size, transpose_a=ta, transpose_b=tb)
+        y = self.emit(
+            "matmul",
+            a,
+            b,
+            bits=a.bits + b.bits + 6,
+            bound=a.bound * bound_b * size,
+            transpose_a=ta,
+            transpose_b=tb,
+        )
         while self.r.random() < 0.4 and y.bound < 1e4:
-            y = self.emit("add", y, self.partner(y), bound=y.bound + 20) if self.r.random() < 0.6 else self.emit(self.r.choice(["nn.relu", "tanh", "nn.gelu"]), y, bound=y.bound)
+            y = (
+                self.emit("add", y, self.partner(y), bound=y.bound + 20)
+                if self.r.random() < 0.6
+                else self.emit(self.r.choice(["nn.relu", "tanh", "nn.gelu"]), y, bound=y.bound)
+            )
         return y
 
     def picture(self) -> Node:
-        return self.pick(lambda n: self.number(n) and len(n.shape) in (3, 4, 4, 4, 5) and n.shape[1].is_const and n.shape[1].value > 0 and n.bound <= 50 and all(self.sure(d) for d in n.shape[2:]))
+        return self.pick(
+            lambda n: (
+                self.number(n)
+                and len(n.shape) in (3, 4, 4, 4, 5)
+                and n.shape[1].is_const
+                and n.shape[1].value > 0
+                and n.bound <= 50
+                and all(self.sure(d) for d in n.shape[2:])
+            )
+        )
 
     def window(self, x: Node) -> dict:
         s = len(x.shape) - 2
         one = lambda *c: tuple(self.r.choice(c) for _ in range(s))  # noqa: E731
         kernel, pads = one(1, 2, 3, 3, 5), one(0, 0, 1, 2)
-        return {"kernel": kernel, "strides": one(1, 1, 2, 3), "padding": pads + (pads if self.r.random() < 0.7 else one(0, 1)), "dilation": one(1, 1, 1, 2)}
+        return {
+            "kernel": kernel,
+            "strides": one(1, 1, 2, 3),
+            "padding": pads + (pads if self.r.random() < 0.7 else one(0, 1)),
+            "dilation": one(1, 1, 1, 2),
+        }
 
     def conv(self) -> Node:
         x = self.picture()
@@ -459,13 +607,32 @@ class _Maker:
         if self.r.random() < 0.15:
             w = {"strides": w["strides"], "auto_pad": self.r.choice(["SAME_UPPER", "SAME_LOWER", "VALID"])}
         shape = (out, c // groups, *kernel)
-        weight = self.constant(shape, x.dtype) if self.r.random() < 0.8 else self.param(tuple(map(as_dim, shape)), x.dtype)
+        weight = (
+            self.constant(shape, x.dtype)
+            if self.r.random() < 0.8
+            else self.param(tuple(map(as_dim, shape)), x.dtype)
+        )
         bias = [self.constant((out,), x.dtype)] if self.r.random() < 0.5 else []
         size = math.prod(shape[1:])
-        y = self.emit("nn.conv", x, weight, *bias, groups=groups, bits=x.bits + 12, bound=x.bound * weight.bound * size + 1, **w)
+        y = self.emit(
+            "nn.conv",
+            x,
+            weight,
+            *bias,
+            groups=groups,
+            bits=x.bits + 12,
+            bound=x.bound * weight.bound * size + 1,
+            **w,
+        )
         if self.r.random() < 0.4:
             scale = [self.constant([out], x.dtype) for _ in range(3)]
-            y = self.emit("nn.batch_norm", y, *scale, self.literal(np.asarray(self.np.integers(2, 16, out) / 4, x.dtype)), bound=y.bound * 4 + 4)
+            y = self.emit(
+                "nn.batch_norm",
+                y,
+                *scale,
+                self.literal(np.asarray(self.np.integers(2, 16, out) / 4, x.dtype)),
+                bound=y.bound * 4 + 4,
+            )
         if self.r.random() < 0.5:
             y = self.emit(self.r.choice(["nn.relu", "nn.silu", "nn.hard_swish", "tanh"]), y, bound=y.bound)
         same = [n for n in self.pool if n.shape == y.shape and n.dtype == y.dtype and n is not y]
@@ -482,7 +649,14 @@ class _Maker:
         shape = (c, out, *w.pop("kernel"))
         w["padding"] = (0,) * (2 * s) if self.r.random() < 0.5 else w["padding"]
         w["output_padding"] = tuple(self.r.choice([0, st - 1]) for st in w["strides"])
-        return self.emit("nn.conv_transpose", x, self.constant(shape, x.dtype), groups=groups, bound=x.bound * math.prod(shape), **w)
+        return self.emit(
+            "nn.conv_transpose",
+            x,
+            self.constant(shape, x.dtype),
+            groups=groups,
+            bound=x.bound * math.prod(shape),
+            **w,
+        )
 
     def pooling(self) -> Node:
         x = self.picture()
@@ -491,9 +665,17 @@ class _Maker:
         name = self.r.choice(["nn.max_pool", "nn.avg_pool"])
         if name == "nn.avg_pool":
             w["count_include_pad"] = self.r.random() < 0.5
-        return self.emit(name, x, bits=x.bits if name == "nn.max_pool" else ROUNDED, bound=x.bound, ceil_mode=self.r.random() < 0.3, wild=True, **w)
+        return self.emit(
+            name,
+            x,
+            bits=x.bits if name == "nn.max_pool" else ROUNDED,
+            bound=x.bound,
+            ceil_mode=self.r.random() < 0.3,
+            wild=True,
+            **w,
+        )
 
-    # ---- moving -------------------------------------------------------------------------------------------------
+    # ---- moving ----------------------------------------------------------------------------------------
     def some(self) -> Node:
         return self.pick(lambda n: len(n.shape) > 0)
 
@@ -521,13 +703,26 @@ class _Maker:
         starts, ends, steps = [], [], []
         for a in axes:
             kind = self.r.randrange(6)
-            start, end, step = [(0, 2**31, 1), (1, 2**31, 1), (0, -1, 1), (0, 2**31, 2), (-1, -(2**31), -1), (-3, 2**31, 1)][kind]
+            start, end, step = [
+                (0, 2**31, 1),
+                (1, 2**31, 1),
+                (0, -1, 1),
+                (0, 2**31, 2),
+                (-1, -(2**31), -1),
+                (-3, 2**31, 1),
+            ][kind]
             if x.shape[a].is_const and self.r.random() < 0.5:
-                start, end, step = self.r.randint(0, x.shape[a].value), self.r.randint(0, x.shape[a].value), self.r.choice([1, 2])
+                start, end, step = (
+                    self.r.randint(0, x.shape[a].value),
+                    self.r.randint(0, x.shape[a].value),
+                    self.r.choice([1, 2]),
+                )
             starts.append(start)
             ends.append(end)
             steps.append(step)
-        return self.moved("slice", x, self.ints(*starts), self.ints(*ends), self.ints(*axes), self.ints(*steps))
+        return self.moved(
+            "slice", x, self.ints(*starts), self.ints(*ends), self.ints(*axes), self.ints(*steps)
+        )
 
     def concat(self) -> Node:
         x = self.some()
@@ -536,7 +731,13 @@ class _Maker:
             a == b for i, (a, b) in enumerate(zip(n.shape, x.shape)) if i != axis)]  # fmt: skip
         parts = [x, *(self.r.choice(fitting) for _ in range(self.r.choice([1, 1, 2, 3])))]
         self.r.shuffle(parts)
-        return self.emit("concatenate", *parts, bits=max(p.bits for p in parts), bound=max(p.bound for p in parts), axis=axis - (len(x.shape) if self.r.random() < 0.3 else 0))
+        return self.emit(
+            "concatenate",
+            *parts,
+            bits=max(p.bits for p in parts),
+            bound=max(p.bound for p in parts),
+            axis=axis - (len(x.shape) if self.r.random() < 0.3 else 0),
+        )
 
     def split(self) -> Node:
         x = self.some()
@@ -579,7 +780,15 @@ class _Maker:
                 return self.moved("flatten", x, axis=self.r.randint(0, rank))
             case 3:
                 i = self.r.randrange(rank - 1) if rank > 1 else 0
-                codes = [0] * i + [-1] + ([d.value for d in x.shape[i + 2 :]] if all(d.is_const and d.value > 0 for d in x.shape[i + 2 :]) else [])
+                codes = (
+                    [0] * i
+                    + [-1]
+                    + (
+                        [d.value for d in x.shape[i + 2 :]]
+                        if all(d.is_const and d.value > 0 for d in x.shape[i + 2 :])
+                        else []
+                    )
+                )
                 return self.moved("reshape", x, self.ints(*codes))
         last = x.shape[-1] if rank else None
         if last is None or not last.is_const or last.value % 2 or last.value < 2:
@@ -605,29 +814,69 @@ class _Maker:
         x = self.pick(lambda n: n.dtype not in ("bool", "uint8") and n.bound < 50 and len(n.shape) > 0)
         axis = self.r.randrange(len(x.shape))
         size = x.shape[axis].evaluate(LARGEST)
-        return self.emit("cumsum", x, self.literal(np.array(axis)), exclusive=self.r.random() < 0.5, reverse=self.r.random() < 0.5, bits=x.bits + 7, bound=x.bound * size)
+        return self.emit(
+            "cumsum",
+            x,
+            self.literal(np.array(axis)),
+            exclusive=self.r.random() < 0.5,
+            reverse=self.r.random() < 0.5,
+            bits=x.bits + 7,
+            bound=x.bound * size,
+        )
 
     def trilu(self) -> Node:
         x = self.pick(lambda n: len(n.shape) >= 2)
-        return self.moved("trilu", x, self.literal(np.array(self.r.randint(-2, 2))), upper=self.r.random() < 0.5)
+        return self.moved(
+            "trilu", x, self.literal(np.array(self.r.randint(-2, 2))), upper=self.r.random() < 0.5
+        )
 
     def flip(self) -> Node:
         x = self.some()
         return self.moved("flip", x, axes=tuple(self.axes(x)))
 
     def resize(self) -> Node:
-        x = self.pick(lambda n: self.number(n) and len(n.shape) == 4 and all(self.sure(d) and d.is_const for d in n.shape[2:]) and n.dtype != "float16")
+        x = self.pick(
+            lambda n: (
+                self.number(n)
+                and len(n.shape) == 4
+                and all(self.sure(d) and d.is_const for d in n.shape[2:])
+                and n.dtype != "float16"
+            )
+        )
         sizes = [self.r.choice([1, 3, 8, 14]) for _ in range(2)]
         mode = self.r.choice(["nearest", "linear", "cubic"])
         how = self.r.choice(["half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"])
-        return self.emit("image.resize", x, None, None, self.ints(*sizes), mode=mode, axes=(2, 3), coordinate_transformation=how, bits=x.bits if mode == "nearest" else ROUNDED, bound=2 * x.bound)
+        return self.emit(
+            "image.resize",
+            x,
+            None,
+            None,
+            self.ints(*sizes),
+            mode=mode,
+            axes=(2, 3),
+            coordinate_transformation=how,
+            bits=x.bits if mode == "nearest" else ROUNDED,
+            bound=2 * x.bound,
+        )
 
     def one_hot(self) -> Node:
         x = self.pick(lambda n: n.dtype in ("int32", "int64") and len(n.shape) < 3)
-        return self.emit("one_hot", x, self.literal(np.array(5)), self.literal(np.array([0, 1], self.float)), axis=self.r.choice([-1, 0]), bits=1, bound=1)
+        return self.emit(
+            "one_hot",
+            x,
+            self.literal(np.array(5)),
+            self.literal(np.array([0, 1], self.float)),
+            axis=self.r.choice([-1, 0]),
+            bits=1,
+            bound=1,
+        )
 
     def topk(self) -> Node:
-        x = self.pick(lambda n: n.exact and not n.wild and n.dtype in ("float32", "float64", "int64") and len(n.shape) > 0)
+        x = self.pick(
+            lambda n: (
+                n.exact and not n.wild and n.dtype in ("float32", "float64", "int64") and len(n.shape) > 0
+            )
+        )
         axis = self.r.randrange(len(x.shape))
         args = [x, self.ints(self.r.choice([1, 2, 3]))]
         if x.shape[axis].evaluate({"n": 0, "m": 0}) < 3:
@@ -647,12 +896,27 @@ class _Maker:
         return self.moved("take_along_axis", x, index, axis=axis)
 
     def scatter(self) -> Node:
-        x = self.pick(lambda n: n.dtype in ("float32", "int64") and len(n.shape) > 0 and any(d.is_const and d.value > 0 for d in n.shape))
+        x = self.pick(
+            lambda n: (
+                n.dtype in ("float32", "int64")
+                and len(n.shape) > 0
+                and any(d.is_const and d.value > 0 for d in n.shape)
+            )
+        )
         axis = self.r.choice([i for i, d in enumerate(x.shape) if d.is_const and d.value > 0])
         d = x.shape[axis].value
         dims = [*x.shape[:axis], as_dim(1), *x.shape[axis + 1 :]]
         index = self.emit("mod", self.param(dims, "int64"), self.scalar(d, "int64"), bits=5, bound=d)
-        return self.emit("scatter_elements", x, index, self.param(dims, x.dtype), axis=axis, reduction=self.r.choice(["none", "add", "max"]), bits=x.bits + 1, bound=x.bound + 16)
+        return self.emit(
+            "scatter_elements",
+            x,
+            index,
+            self.param(dims, x.dtype),
+            axis=axis,
+            reduction=self.r.choice(["none", "add", "max"]),
+            bits=x.bits + 1,
+            bound=x.bound + 16,
+        )
 
     def depth_space(self) -> Node:
         x = self.pick(lambda n: len(n.shape) == 4)
@@ -669,7 +933,14 @@ class _Maker:
 
     def eye(self) -> Node:
         x = self.pick(lambda n: len(n.shape) == 2)
-        return self.emit("eye_like", x, k=self.r.randint(-2, 2), dtype=self.r.choice([self.float, "int64", "bool"]), bits=1, bound=1)
+        return self.emit(
+            "eye_like",
+            x,
+            k=self.r.randint(-2, 2),
+            dtype=self.r.choice([self.float, "int64", "bool"]),
+            bits=1,
+            bound=1,
+        )
 
     def filled(self) -> Node:
         """A constant of x's shape, or the numbers up to one of x's sizes."""
@@ -698,39 +969,74 @@ class _Maker:
         index = self.emit("mod", raw, self.scalar(x.shape[0].value, "int64"), bits=5, bound=x.shape[0].value)
         if x.dtype in ("float32", "float64", "int64") and self.r.random() < 0.4:
             updates = self.param([index.shape[0], *x.shape[1:]], x.dtype)
-            return self.emit("scatter_nd", x, index, updates, reduction="add", bits=x.bits + 6, bound=x.bound + 70)
+            return self.emit(
+                "scatter_nd", x, index, updates, reduction="add", bits=x.bits + 6, bound=x.bound + 70
+            )
         return self.moved("gather_nd", x, index)
 
     def reversed(self) -> Node:
-        x = self.pick(lambda n: len(n.shape) >= 2 and n.shape[0].is_const and n.shape[1].is_const and n.shape[0].value > 0)
+        x = self.pick(
+            lambda n: (
+                len(n.shape) >= 2 and n.shape[0].is_const and n.shape[1].is_const and n.shape[0].value > 0
+            )
+        )
         lengths = self.np.integers(1, x.shape[0].value + 1, x.shape[1].value)
         return self.moved("reverse_sequence", x, self.literal(lengths), time_axis=0, batch_axis=1)
 
     def maxima(self) -> Node:
-        x = self.pick(lambda n: n.exact and not n.wild and n.dtype in ("float32", "float64") and len(n.shape) == 4 and all(self.sure(d) for d in n.shape[2:]))
-        return self.emit("nn.max_pool_indices", x, kernel=(2, 2), strides=(self.r.choice([1, 2]), 2), bits=20, bound=1e5)
+        x = self.pick(
+            lambda n: (
+                n.exact
+                and not n.wild
+                and n.dtype in ("float32", "float64")
+                and len(n.shape) == 4
+                and all(self.sure(d) for d in n.shape[2:])
+            )
+        )
+        return self.emit(
+            "nn.max_pool_indices", x, kernel=(2, 2), strides=(self.r.choice([1, 2]), 2), bits=20, bound=1e5
+        )
 
     def recurrent(self) -> Node:
-        x = self.pick(lambda n: n.dtype in ("float32", "float64") and len(n.shape) == 3 and n.shape[-1].is_const and n.bound < 20)
+        x = self.pick(
+            lambda n: (
+                n.dtype in ("float32", "float64")
+                and len(n.shape) == 3
+                and n.shape[-1].is_const
+                and n.bound < 20
+            )
+        )
         gates, name = self.r.choice([(4, "nn.lstm"), (3, "nn.gru"), (1, "nn.rnn")])
         hidden, ways = self.r.choice([1, 3, 8, 17]), self.r.choice([1, 1, 2])
         direction = "bidirectional" if ways == 2 else self.r.choice(["forward", "reverse"])
         w = self.constant((ways, gates * hidden, x.shape[-1].value), x.dtype)
-        r, b = self.constant((ways, gates * hidden, hidden), x.dtype), self.constant((ways, 2 * gates * hidden), x.dtype)
+        r, b = (
+            self.constant((ways, gates * hidden, hidden), x.dtype),
+            self.constant((ways, 2 * gates * hidden), x.dtype),
+        )
         args = [x, w, r, b]
         attrs = {"hidden": hidden, "direction": direction}
-        attrs |= {"activations": {"nn.lstm": ("sigmoid", "tanh", "tanh"), "nn.gru": ("sigmoid", "tanh"), "nn.rnn": ("tanh",)}[name] * ways}
+        attrs |= {
+            "activations": {
+                "nn.lstm": ("sigmoid", "tanh", "tanh"),
+                "nn.gru": ("sigmoid", "tanh"),
+                "nn.rnn": ("tanh",),
+            }[name]
+            * ways
+        }
         found = self.typed(name, args, attrs)
         whole = Call(entry_ref(name), tuple(a.expr for a in args), attrs)
         made = [Node(TupleGet(whole, i), t, ROUNDED, 50, x.wild) for i, t in enumerate(found.fields)]
         return [self.add(n) for n in made[: self.r.randint(1, len(made))]][-1]
 
-    # ---- control ------------------------------------------------------------------------------------------------
+    # ---- control ---------------------------------------------------------------------------------------
     def condition(self) -> Node:
         scalars = [n for n in self.pool if n.dtype == "bool" and not n.shape]
         if scalars and self.r.random() < 0.5:
             return self.r.choice(scalars)
-        x = self.pick(lambda n: n.exact and not n.wild and n.dtype in ("float32", "float64", "int64") and n.bits < 12)
+        x = self.pick(
+            lambda n: n.exact and not n.wild and n.dtype in ("float32", "float64", "int64") and n.bits < 12
+        )
         sum_ = x if not x.shape else self.emit("reduce.sum", x, None, bits=x.bits + 10, bound=1e5)
         return self.emit("greater", sum_, self.scalar(0, x.dtype), bits=1, bound=1)
 
@@ -746,16 +1052,37 @@ class _Maker:
             elif y.dtype == "bool":
                 y = self.emit("logical_not", y, bits=1, bound=1)
             elif kind < 0.4 and self.number(y):
-                y = self.emit(self.r.choice(["tanh", "sigmoid", "sin", "nn.relu", "negative"]), y, bound=y.bound + 1)
+                y = self.emit(
+                    self.r.choice(["tanh", "sigmoid", "sin", "nn.relu", "negative"]), y, bound=y.bound + 1
+                )
             elif kind < 0.6 and self.number(y) and y.shape:
-                s = self.emit("reduce.mean", self.emit("tanh", y, bound=1), self.ints(self.r.randrange(len(y.shape))), keepdims=True, bound=1, wild=True)
+                s = self.emit(
+                    "reduce.mean",
+                    self.emit("tanh", y, bound=1),
+                    self.ints(self.r.randrange(len(y.shape))),
+                    keepdims=True,
+                    bound=1,
+                    wild=True,
+                )
                 y = self.emit("subtract", y, s, bound=y.bound + 1)
             elif kind < 0.7 and self.number(y) and y.shape and y.shape[-1].is_const and y.bound < 50:
                 d = y.shape[-1].value
-                y = self.emit("tanh", self.emit("matmul", y, self.constant((d, d), y.dtype), bound=y.bound * d) if len(y.shape) > 1 else y, bound=1)
+                y = self.emit(
+                    "tanh",
+                    self.emit("matmul", y, self.constant((d, d), y.dtype), bound=y.bound * d)
+                    if len(y.shape) > 1
+                    else y,
+                    bound=1,
+                )
             else:
                 fitting = [n for n in self.pool if n.type == x.type]
-                y = self.emit(self.r.choice(["maximum", "minimum"]), y, self.r.choice(fitting), bits=y.bits, bound=y.bound)
+                y = self.emit(
+                    self.r.choice(["maximum", "minimum"]),
+                    y,
+                    self.r.choice(fitting),
+                    bits=y.bits,
+                    bound=y.bound,
+                )
         return y
 
     def branch(self) -> Node:
@@ -845,8 +1172,11 @@ def entry_ref(op: str):
     return OpRef(op)
 
 
-_SMOOTH = ["negative", "abs", "sin", "cos", "tanh", "sigmoid", "erf", "atan", "asinh", "copy", "nn.relu", "nn.leaky_relu", "nn.elu", "nn.selu",
-           "nn.celu", "nn.gelu", "nn.silu", "nn.hard_sigmoid", "nn.hard_swish", "nn.softplus", "nn.softsign", "nn.mish"]  # fmt: skip
+_SMOOTH = [
+    "negative", "abs", "sin", "cos", "tanh", "sigmoid", "erf", "atan", "asinh", "copy",
+    "nn.relu", "nn.leaky_relu", "nn.elu", "nn.selu", "nn.celu", "nn.gelu", "nn.silu", "nn.mish",
+    "nn.hard_sigmoid", "nn.hard_swish", "nn.softplus", "nn.softsign",
+]  # fmt: skip
 _JUMPS = ["floor", "ceil", "round", "trunc", "sign", "nn.thresholded_relu"]
 _GUARDED = ["log", "sqrt", "rsqrt", "reciprocal", "acosh"]
 _GROWING = ["exp", "sinh", "cosh"]

@@ -169,7 +169,7 @@ def cut_of(e: Binary, axes: Sequence[Axis]) -> tuple[Axis, Dim] | None:
 
 
 def cuts(assigns: Sequence[Assign], axes: Sequence[Axis]) -> list[tuple[Axis, Dim, Binary]]:
-    """Places where a condition of some `Select` changes along one axis only, once and for all (not equality)."""
+    """Places where a condition of some `Select` changes along one axis only, once (not equality)."""
     found = []
     seen: set[int] = set()
     for a in assigns:
