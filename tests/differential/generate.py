@@ -2,7 +2,7 @@
 
 Each value carries what keeps comparisons meaningful:
 
-bits:   how many binary digits it has if it is exact (more than EXACT: it is rounded); operators with jumps (floor,
+bits:   how many binary digits it has if it is exact (above EXACT it is rounded); operators with jumps (floor,
         less, argmax, casts to integers) see exact values only
 bound:  how large it may get, so that nothing overflows
 wild:   whether it may hold NaN or infinity
