@@ -95,6 +95,8 @@ class _Tables:
         if key not in self._constant:
             self._keep.append(array)
             stored = array if pack is None else pack.apply(array)
+            if stored.ndim > isa.MAX_RANK:  # the machine needs the place only; kernels know the dimensions
+                stored = stored.reshape(-1, *stored.shape[1 - isa.MAX_RANK :])
             small = (stored.dtype.str, stored.shape, stored.tobytes()) if stored.size <= 1024 else None
             if small is not None and small in self._constant:
                 self._constant[key] = self._constant[small]
@@ -460,7 +462,7 @@ class _FunctionCompiler:
         )
         t = self.typing.type(e)
         results = [Register(self._allocate(leaf.shape, leaf.dtype), leaf) for leaf in self._leaves(t, e)]
-        workspaces = tuple(self._allocate(dims, dtype) for dims, dtype in request.workspaces)
+        workspaces = tuple(self._allocate(_ranked(dims), dtype) for dims, dtype in request.workspaces)
         symbols = tuple(map(self._int_of, request.symbols))
         self.body.append(
             isa.Launch(request.kernel, inputs, tuple(r.index for r in results), workspaces, symbols)
@@ -669,6 +671,12 @@ def _flatten(value: Value) -> list[Operand]:
         else:
             flat.append(v)
     return flat
+
+
+def _ranked(dims: Sequence[Dim]) -> Sequence[Dim]:
+    """As many dimensions as a tensor of the machine has; kernels know all of them."""
+    more = len(dims) - isa.MAX_RANK
+    return (product(dims[: more + 1]), *dims[more + 1 :]) if more > 0 else dims
 
 
 def _side(d: Dim, value: str) -> str:

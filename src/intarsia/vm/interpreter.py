@@ -162,7 +162,10 @@ class Interpreter:
             raise UnsupportedError(
                 "VM-006", "a loaded artifact has no portable kernels", remedy="compile the model again"
             )
-        inputs, outputs = buffers[: len(ref.inputs)], buffers[len(ref.inputs) :]
+        inputs, outputs = list(buffers[: len(ref.inputs)]), buffers[len(ref.inputs) :]
+        for i, b in enumerate(ref.kernel.inputs):
+            if inputs[i].ndim < len(b.shape):  # a constant packed in more dimensions than tensors have here
+                inputs[i] = inputs[i].reshape([d.value for d in b.shape])
         results = evaluate_kernel(ref.kernel, inputs, dict(zip(ref.kernel.symbols, symbols, strict=True)))
         for buffer, result in zip(outputs, results):
             buffer[...] = result

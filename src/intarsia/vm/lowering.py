@@ -21,7 +21,7 @@ from intarsia.kernel.expr import Expr as KernelExpr
 from intarsia.kernel.strategy import Lowered, Pack, lower
 from intarsia.kernel.target import Target
 from intarsia.op.entry import Site
-from intarsia.vm.isa import KernelRef, Spec
+from intarsia.vm.isa import MAX_RANK, KernelRef, Spec
 from intarsia.vm.sizes import Sizes
 
 _INLINE = 1  # constants and known contents of at most so many elements are written into the kernel
@@ -165,7 +165,7 @@ class Kernels:
         kernel = lowered.kernel
 
         def specs(buffers: Sequence[Buffer]) -> tuple[Spec, ...]:
-            return tuple(Spec(b.dtype, len(b.shape)) for b in buffers)
+            return tuple(Spec(b.dtype, min(len(b.shape), MAX_RANK)) for b in buffers)
 
         self.refs.append(
             KernelRef(

@@ -121,7 +121,7 @@ class _Checker:
                 )
             case isa.Const(dst, constant):
                 array = self.program.constants[constant]
-                objects[dst] = Spec(array.dtype.name, array.ndim)
+                objects[dst] = self._shape(array.dtype.name, array.ndim)
             case isa.Frame():
                 self.require(not framed, "a second frame")
                 framed = True
