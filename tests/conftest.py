@@ -2,11 +2,12 @@
 
 import os
 import tempfile
+from pathlib import Path
 
 import pytest
 
 os.environ["INTARSIA_VERIFY"] = "1"
-os.environ.setdefault("INTARSIA_CACHE_DIR", os.path.join(tempfile.gettempdir(), "intarsia-test-cache"))
+os.environ.setdefault("INTARSIA_CACHE_DIR", str(Path(tempfile.gettempdir()) / "intarsia-test-cache"))
 
 
 def pytest_addoption(parser):

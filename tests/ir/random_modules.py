@@ -73,7 +73,7 @@ def _constant(draw):
     bits = np.random.default_rng(draw(st.integers(0, 99))).integers(
         0, 255, int(np.prod(shape)) * dtype.itemsize, np.uint8
     )
-    values = (bits & 1).view(bool) if dtype == bool else bits.view(dtype)
+    values = (bits & 1).view(bool) if dtype.kind == "b" else bits.view(dtype)
     return Constant(values.reshape(shape).copy())
 
 

@@ -112,7 +112,7 @@ class Dim:
         return self._symbols
 
     def coefficient(self, name: str) -> Dim | None:
-        """c where this is `c * name + rest` with `name` in neither c nor rest; None if not linear in `name`."""
+        """c where this is `c * name + rest`, `name` in neither c nor rest; None if not linear in `name`."""
         out: dict[Monomial, int] = {}
         for monomial, c in self.terms.items():
             rest = tuple((a, p) for a, p in monomial if not (a.kind == "sym" and a.name == name))
@@ -220,7 +220,7 @@ class Dim:
         return total
 
     def map_atoms(self, f: Callable[[Atom], Dim]) -> Dim:
-        """The same polynomial over other factors: outermost atoms that are no symbols replaced by `f(atom)`."""
+        """The same polynomial with outermost atoms that are no symbols replaced by `f(atom)`."""
         if all(a.kind == "sym" for m in self.terms for a, _ in m):
             return self
         total = as_dim(0)

@@ -27,8 +27,9 @@ from intarsia.ir.types import ADTType, FuncType, RefType, TensorType, TupleType,
 from intarsia.ir.visit import children, post_order, rebuild, rewrite, uses
 
 __all__ = [
-    "ADT", "ADTType", "Attr", "Call", "Clause", "Constant", "Constructor", "ConstructorRef", "Expr", "FuncType",
-    "Function", "GlobalVar", "IRModule", "If", "Let", "Match", "OpRef", "PConstructor", "PTuple", "PVar", "Pattern",
-    "RefNew", "RefRead", "RefType", "RefWrite", "TensorType", "Tuple", "TupleGet", "TupleType", "Type", "TypeVar",
-    "Var", "Wildcard", "call", "children", "post_order", "rebuild", "rewrite", "tensor", "uses",
+    "ADT", "ADTType", "Attr", "Call", "Clause", "Constant", "Constructor", "ConstructorRef", "Expr",
+    "FuncType", "Function", "GlobalVar", "IRModule", "If", "Let", "Match", "OpRef", "PConstructor",
+    "PTuple", "PVar", "Pattern", "RefNew", "RefRead", "RefType", "RefWrite", "TensorType", "Tuple",
+    "TupleGet", "TupleType", "Type", "TypeVar", "Var", "Wildcard", "call", "children", "post_order",
+    "rebuild", "rewrite", "tensor", "uses",
 ]  # fmt: skip

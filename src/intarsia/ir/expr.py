@@ -1,13 +1,13 @@
 """The expressions of Relay.
 
-    expr ::= %x                                 Var              a local; identity is the object, names may repeat
+    expr ::= %x                                 Var              a local; its identity is the object
            | @f                                 GlobalVar        a function of the module, by name
            | tensor literal                     Constant         a NumPy array
            | op.name                            OpRef            a primitive operator, also a value
            | Name                               ConstructorRef   a constructor of an ADT, also a value
            | fn(%x: type, …) -> type { expr }   Function         closure; `primitive` marks a fused kernel
            | expr(expr, …, key=attr, …)         Call
-           | let %x = expr; expr                Let              the value may name %x only if it is a Function
+           | let %x = expr; expr                Let              only a Function may name %x in its value
            | if (expr) { expr } else { expr }   If               the condition is a rank-0 bool
            | (expr, …)                          Tuple
            | expr.k                             TupleGet

@@ -33,7 +33,7 @@ class IRModule:
     """functions and types by name (without @).
 
     bounds:        what is known of the symbols in `main`'s signature
-    input_names,   names in the user's model for main's parameters and results (a parameter's Var name is the fallback)
+    input_names,   names in the user's model for main's parameters and results (by default the Vars' names)
     output_names
     """
 

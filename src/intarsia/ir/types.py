@@ -1,6 +1,6 @@
 """The types of Relay.
 
-    type ::= Tensor[(dim, …), dtype]            TensorType     rank is static, dimensions are symbolic integers
+    type ::= Tensor[(dim, …), dtype]            TensorType     static rank, symbolic dimensions
            | (type, …)                          TupleType
            | fn[T, …](type, …) -> type          FuncType       polymorphic in the type variables it binds
            | T                                  TypeVar

@@ -1,11 +1,11 @@
 """The scalar expressions of kernels: what one element of a tensor is.
 
     expr  ::= Const(value, dtype)
-            | Index(dim)                       an integer expression over loop variables and symbols, as an int64 value
+            | Index(dim)                       an expression over loop variables and symbols, as int64
             | Load(buffer, (index, …))         one element; index ::= Dim | expr (for data-dependent places)
             | Unary(op, expr) | Binary(op, expr, expr) | Select(cond, expr, expr) | Cast(expr, dtype)
             | Reduce(op, axes, expr)           only as the root of a stage's body
-            | LaneReduce(op, buffer)           all elements of a register buffer combined (written by schedules)
+            | LaneReduce(op, buffer)           a register buffer combined (written by schedules)
 
 `Select` is lazy: loads in an arm happen only where the condition chooses that arm, so `Select(0 <= i < n,
 x[i], 0)` never reads outside x. Integer arithmetic wraps; `div` is true division on floats and truncates on

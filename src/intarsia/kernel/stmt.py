@@ -8,8 +8,8 @@
              | if cond: stmt else: stmt             If
              | { stmt; … }                          Block
 
-vector:   extent is a constant (any number of lanes, the code generator splits it); the body is evaluated for all lanes at
-          once. `active` (Dim) restricts a vector loop to the lanes below it, for ragged ends.
+vector:   extent is a constant (any number of lanes, the code generator splits it); the body is evaluated for
+          all at once. `active` (Dim) restricts a vector loop to the lanes below it, for ragged ends.
 parallel: iterations are independent and may run on any thread in any order. `work` estimates one iteration's
           cost in nanoseconds at one core; the code generator runs the loop serially if the total is too small
           to share.
@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Union
 
 from intarsia.dim import Dim, as_dim
 from intarsia.dim.expr import DimLike
@@ -105,7 +104,7 @@ def loop(
     active: DimLike | None = None,
     work: DimLike | None = None,
 ) -> Stmt:
-    """A For; a loop of constant extent 1 that is not a vector becomes its body with the variable bound to 0."""
+    """A For; a loop of constant extent 1 that is no vector becomes its body with the variable bound to 0."""
     extent = as_dim(extent)
     if extent == 1 and kind != "vector":
         return Bind(var, as_dim(0), body)

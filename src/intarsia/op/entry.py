@@ -28,7 +28,7 @@ Result = Union[Buffer, tuple[Buffer, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A fact the types rely on that could not be proved: `left relation right` (relation: ==, <=, <, >=, >)."""
+    """A fact the types rely on, not proved: `left relation right` (relation: ==, <=, <, >=, >)."""
 
     left: Dim
     relation: str
@@ -144,9 +144,7 @@ class Site:
             return self._items[i]
         shape = self.shape(i)
         if not all(d.is_const for d in shape) or "int" not in self.dtype(i):
-            self.fail(
-                f"the contents of argument {i + 1} set the result's rank; its length must be known, not {shape}"
-            )
+            self.fail(f"argument {i + 1} sets the result's rank: its length must be known, not {shape}")
         result = np.empty(tuple(d.value for d in shape), object)
         for flat in range(result.size):
             name = self._fresh_name(self.op.name.rpartition(".")[2])
@@ -207,11 +205,11 @@ class Operator:
     attrs:      name -> default (REQUIRED where there is none)
     rule:       Site -> result type (TensorType, or TupleType of them)
     reference:  NumPy oracle: (*arrays or None, **attrs with Dims as ints) -> array or tuple of arrays
-    compute:    (Site with .out set, buffers) -> result buffer(s); a buffer is None for a missing argument and for one
-                in `value_args` whose contents are known. None: control (shape_of, …), handled by the VM
+    compute:    (Site with .out set, buffers) -> result buffer(s); a buffer is None for a missing argument and
+                one in `value_args` whose contents are known. None: control (shape_of, …), handled by the VM
     value_args: indices of integer arguments whose contents the rule reads
-    value:      Site -> contents of an integer result as an object array of Dims (a tuple of them for a tuple result),
-                None if not known; `Site.out` is not set yet
+    value:      Site -> contents of an integer result as an object array of Dims (a tuple of them for a
+                tuple), None if not known; `Site.out` is not set yet
     view:       the result has argument 0's elements in the same order (reshape and its kin): costs nothing
     doc:        one line
     """

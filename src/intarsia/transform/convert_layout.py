@@ -109,7 +109,7 @@ class _Converter:
     def run(self) -> Function:
         for node in self.scopes.order:
             step = self._step_for(node)
-            if step is None or not step(node):
+            if step is None or not step(node):  # type: ignore[arg-type]
                 self.old[id(node)] = rebuild(node, tuple(self.as_old(c) for c in children(node)))
         body = self.as_old(self.f.body)
         return Function(
@@ -235,15 +235,15 @@ class _Converter:
         return True
 
     def _slice(self, node: Call) -> bool:
-        axes = node.args[3] if len(node.args) > 3 else None
+        args = [self.as_old(a) for a in node.args]
+        axes = args[3] if len(args) > 3 else None
         if id(node.args[0]) not in self.last or not isinstance(axes, Constant):
             return False
         rank = self.rank(node)
         place = {a: i for i, a in enumerate(to_last(rank))}
         moved = np.array([place[int(a) % rank] for a in axes.value], axes.value.dtype)
-        old = [self.as_old(a) for a in node.args]
-        args = (self.last[id(node.args[0])], *old[1:3], Constant(moved, span=axes.span), *old[4:])
-        self.last[id(node)] = Call(node.op, args, node.attrs, span=node.span)
+        args[0], args[3] = self.last[id(node.args[0])], Constant(moved, span=axes.span)
+        self.last[id(node)] = Call(node.op, tuple(args), node.attrs, span=node.span)
         return True
 
     def _concatenate(self, node: Call) -> bool:

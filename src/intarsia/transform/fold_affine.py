@@ -115,8 +115,8 @@ def _per_channel(value: np.ndarray, t: TensorType, axis: int) -> np.ndarray | No
 def _into_conv(conv: Expr, factor: np.ndarray, shift: np.ndarray, m: Match) -> Expr | None:
     """conv * factor + shift as one convolution; factor and shift per output channel (or one for all)."""
     assert isinstance(conv, Call)
-    weight = conv.args[1]
-    bias = conv.args[2] if len(conv.args) > 2 and not is_unit(conv.args[2]) else None
+    data, weight, *rest = conv.args
+    bias = rest[0] if rest and not is_unit(rest[0]) else None
     if not isinstance(weight, Constant) or not (bias is None or isinstance(bias, Constant)):
         return None
     transposed = is_call(conv, "nn.conv_transpose")
@@ -133,7 +133,7 @@ def _into_conv(conv: Expr, factor: np.ndarray, shift: np.ndarray, m: Match) -> E
     old_bias = bias.value if bias is not None else 0.0
     new_bias = Constant((old_bias * factor + shift).astype(dtype), span=m.span)
     keep = bias is None and not new_bias.value.any()
-    args = (conv.args[0], new_weight) if keep else (conv.args[0], new_weight, new_bias)
+    args = (data, new_weight) if keep else (data, new_weight, new_bias)
     return Call(conv.op, args, conv.attrs, span=conv.span)
 
 

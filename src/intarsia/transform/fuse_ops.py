@@ -115,7 +115,7 @@ class _Fuser:
 
     # ---- post-dominators -----------------------------------------------------------------------------------
     def _post_dominators(self) -> dict[int, Expr | None]:
-        """Immediate post-dominator of each fusible call among the calls of its scope; None if there is none."""
+        """Immediate post-dominator of each fusible call among its scope; None if there is none."""
         result: dict[int, Expr | None] = {}
         depth: dict[int, int] = {}
         for node in reversed(self.scopes.order):

@@ -285,7 +285,7 @@ class _Native:
             words[i * TENSOR_WORDS + 2 : i * TENSOR_WORDS + 2 + array.ndim] = array.shape
         if self.call(context.address, ctypes.addressof(words), ctypes.addressof(context.results), self.stack):
             raise self._error(context)
-        return self.wrap(context.address)
+        return self.wrap(context.address)  # type: ignore[return-value] - machine code that makes a tuple
 
     def _context(self) -> _Context:
         address = self.new(self.pool, ctypes.addressof(self.table))

@@ -277,7 +277,7 @@ def _destructors() -> Library:
 @functools.cache
 def numpy_table() -> int:
     """Address of NumPy's table of C functions."""
-    module = np._core if hasattr(np, "_core") else np.core
+    module: Any = getattr(np, "_core", None) or np.core  # NumPy 1 has the old name
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     return pointer(module._multiarray_umath._ARRAY_API, None)

@@ -169,7 +169,7 @@ def _changed(b: Builder, node: Node, states: list[Var], results: list[Expr]) -> 
 
 @dataclass(slots=True)
 class _Gathered:
-    """A result of all iterations: the parameter with those so far, its start, and its value after one more."""
+    """A result of all iterations: the parameter with those so far, its start, its value after one more."""
 
     param: Var
     start: Expr

@@ -1,4 +1,4 @@
-"""Fused operators that ONNX Runtime's optimiser leaves in models (domain com.microsoft), taken apart again."""
+"""Fused operators that ONNX Runtime's optimiser leaves in models (com.microsoft), taken apart again."""
 
 from __future__ import annotations
 

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 MAIN_DOMAIN = "ai.onnx"
 _KINDS = {
     1: "a float", 2: "an integer", 3: "a string", 4: "a tensor", 5: "a graph", 6: "floats", 7: "integers",
-    8: "strings", 9: "tensors", 10: "graphs", 11: "a sparse tensor", 12: "sparse tensors", 13: "a type", 14: "types",
+    8: "strings", 9: "tensors", 10: "graphs", 11: "a sparse tensor", 12: "sparse tensors", 13: "a type",
+    14: "types",
 }  # fmt: skip
 _REQUIRED: Any = object()
 
@@ -110,7 +111,8 @@ class Node:
         if found != kind:
             raise ModelError(
                 "ONNX-017",
-                f"the attribute {name} of {self.op} must be {_KINDS[kind]}, not {_KINDS.get(found, 'something else')}",
+                f"the attribute {name} of {self.op} must be {_KINDS[kind]}, "
+                f"not {_KINDS.get(found, 'something else')}",
                 where=self.where,
             )
         return a

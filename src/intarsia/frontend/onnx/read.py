@@ -1,4 +1,4 @@
-"""From a path, bytes or a ModelProto to a sound ModelProto, or an error that says what the file is instead."""
+"""From a path, bytes or a ModelProto to a sound ModelProto, or an error that says what it is instead."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _parse(data: bytes, name: str) -> ModelProto:
 
 
 def _missing_bytes(data: bytes) -> int:
-    """How many bytes the last top-level field claims beyond the end; 0 where the fields fit or make no sense."""
+    """How many bytes the last top-level field claims beyond the end; 0 where fields fit or make no sense."""
     at, size = 0, len(data)
     while at < size:
         tag, at = _varint(data, at)

@@ -47,7 +47,8 @@ if TYPE_CHECKING:
 
 Steps = Generator["Steps", Any, Any]
 _INFIX = {
-    "+": "add", "-": "subtract", "*": "multiply", "/": "divide", "<": "less", "<=": "less_equal", ">": "greater",
+    "+": "add", "-": "subtract", "*": "multiply", "/": "divide", "<": "less", "<=": "less_equal",
+    ">": "greater",
     ">=": "greater_equal", "==": "equal", "!=": "not_equal",
 }  # fmt: skip
 _STRENGTH = {
@@ -118,7 +119,7 @@ def _tree(text: str, source: str, start: str) -> _Node:
     from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedInput, UnexpectedToken
 
     try:
-        return _grammar().parse(text, start=start)
+        return _grammar().parse(text, start=start)  # type: ignore[return-value]
     except UnexpectedInput as e:
         match e:
             case UnexpectedToken():
@@ -142,8 +143,10 @@ def _tree(text: str, source: str, start: str) -> _Node:
 
 
 def _human(terminal: str) -> str:
-    words = {"LOCAL": "%name", "GLOBAL": "@name", "NAME": "a name", "STRING": "a string", "NUMBER": "a number",
-             "FLOAT": "a number", "BOOL": "True or False", "QUOTED_SYMBOL": "a symbol", "COMPARE": "a comparison",
+    words = {"LOCAL": "%name", "GLOBAL": "@name", "NAME": "a name", "STRING": "a string",
+             "NUMBER": "a number",
+             "FLOAT": "a number", "BOOL": "True or False", "QUOTED_SYMBOL": "a symbol",
+             "COMPARE": "a comparison",
              "QUESTION": "?", "NONE": "None", "$END": "the end of the text"}  # fmt: skip
     if terminal in words:
         return words[terminal]
@@ -421,13 +424,10 @@ class _Builder:
         if shape is not None:
             sizes = self.attr(shape.children[1])
             sizes = sizes if isinstance(sizes, tuple) else (sizes,)
-            if (
-                shape.children[0] != "shape"
-                or not all(isinstance(s, int) for s in sizes)
-                or prod(sizes) != array.size
-            ):  # type: ignore[arg-type]
+            numbers = [s for s in sizes if isinstance(s, int)]
+            if shape.children[0] != "shape" or len(numbers) != len(sizes) or prod(numbers) != array.size:
                 self._fail("TEXT-006", f"{array.size} elements do not make that shape", shape)
-            array = array.reshape(sizes)  # type: ignore[arg-type]
+            array = array.reshape(numbers)
         return array
 
     def _numbers(self, values: Attr, dtype: str, tree: _Node) -> np.ndarray:

@@ -217,7 +217,7 @@ class Sequences:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Sequence b of direction d at time t, in step `step`. valid: it has not ended yet (None: never early)."""
+    """Sequence b of direction d at time t, in step `step`. valid: it has not ended (None: never early)."""
 
     step: Dim
     d: Dim
@@ -253,8 +253,8 @@ class Phase:
     weights:  [D, blocks, K, gates, units]
     previous: (row, k) -> element k of the vector that the weights multiply
     begin:    (row, place, gate) -> where the sum of a gate starts
-    finish:   (row, place, sums of the gates, keep) -> statements inside a loop over lanes. `keep(value)` holds
-              a value in a register: one that is used twice, or whose ingredients are about to change
+    finish:   (row, place, sums of the gates, keep) -> statements inside a loop over lanes. `keep(value)`
+              holds a value in a register: one that is used twice, or whose ingredients are about to change
     """
 
     packing: Packing

@@ -177,11 +177,7 @@ def cuts(assigns: Sequence[Assign], axes: Sequence[Axis]) -> list[tuple[Axis, Di
             if not isinstance(s, Select):
                 continue
             for n in walk(s.cond):
-                if (
-                    isinstance(n, Binary)
-                    and n.op in ("lt", "le", "gt", "ge")
-                    and id(n) not in seen
-                ):
+                if isinstance(n, Binary) and n.op in ("lt", "le", "gt", "ge") and id(n) not in seen:
                     seen.add(id(n))
                     cut = cut_of(n, axes)
                     if cut is not None:
