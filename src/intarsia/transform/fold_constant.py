@@ -11,6 +11,8 @@ time.
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from intarsia.dim import Dim
@@ -35,6 +37,7 @@ from intarsia.op import get
 from intarsia.transform.rewriting import is_call, is_unit
 
 _ALWAYS_FINE = 1 << 16  # bytes
+_NEVER_FINE = 1 << 34
 _WEIGHTED = ("nn.conv", "nn.conv_transpose", "matmul", "nn.lstm", "nn.gru", "nn.rnn")
 
 
@@ -94,10 +97,9 @@ def _evaluate(name: str, call: Call, old: Expr, typing: Typing, is_weight: bool)
         return call
     inputs = [a.value if isinstance(a, Constant) else None for a in call.args]
     before = sum(a.nbytes for a in inputs if a is not None)
-    after = sum(int(np.prod([d.value for d in t.shape], dtype=np.int64)) * 8 for t in types)
-    if (
-        not is_weight and after > _ALWAYS_FINE and after > 16 * before
-    ):  # int8 weights widen eightfold to float64; an expand may grow by more
+    after = sum(prod(d.value for d in t.shape) * 8 for t in types)
+    if after > _NEVER_FINE or (not is_weight and after > _ALWAYS_FINE and after > 16 * before):
+        # int8 weights widen eightfold to float64; an expand may grow by more
         return call
     with np.errstate(all="ignore"):
         result = get(name).reference(*inputs, **site.attrs)

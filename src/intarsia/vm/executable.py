@@ -24,7 +24,7 @@ from intarsia.runtime import artifact
 from intarsia.runtime.tensor import Signature, address, aligned, as_dense, bind, numpy_dtype
 from intarsia.support.errors import ArtifactError, Error
 from intarsia.vm import container
-from intarsia.vm.interpreter import Interpreter, RunError, failure
+from intarsia.vm.interpreter import Interpreter, RunError, failure, out_of_memory
 from intarsia.vm.isa import Program
 from intarsia.vm.support_ir import (
     CONTEXT_BYTES,
@@ -299,7 +299,7 @@ class _Native:
         if message == STACK_OVERFLOW:
             return RunError("RUN-003", "the model recurses too deeply for the stack of this thread")
         if message == OUT_OF_MEMORY:
-            return RunError("RUN-002", f"no memory for a tensor of {a & (1 << 64) - 1} bytes")
+            return out_of_memory(a)
         return failure(self.messages[message], a, b)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from intarsia.runtime.tensor import numpy_dtype
 from intarsia.support.errors import Error, InputError, UnsupportedError
 from intarsia.vm import isa
 from intarsia.vm.isa import Function, Message, Program
+from intarsia.vm.support_ir import NO_SIZE
 
 Launcher = Callable[[int, Sequence[np.ndarray], Sequence[int]], None]
 
@@ -49,6 +51,13 @@ def failure(message: Message, a: int, b: int) -> Error:
     return kind(
         message.code, message.text.replace("{a}", str(a)).replace("{b}", str(b)), where=message.where or None
     )
+
+
+def out_of_memory(size: int) -> Error:
+    """The error for a tensor of that many bytes; NO_SIZE: of no size at all."""
+    if size >= NO_SIZE or size < 0:
+        return RunError("RUN-002", "a size came out negative, or too large to count in bytes")
+    return RunError("RUN-002", f"no memory for a tensor of {size} bytes")
 
 
 @dataclass(slots=True)
@@ -136,7 +145,9 @@ class Interpreter:
                 objects[dst] = _Tensor(memory.view(kind).reshape(shape), False)
             case isa.Heap(dst, dtype, dims):
                 kind, shape = numpy_dtype(dtype), [ints[d] for d in dims]
-                size = kind.itemsize * int(np.prod(shape, dtype=np.int64))
+                size = kind.itemsize * prod(shape)
+                if kind.itemsize * prod(d or 1 for d in shape) >= NO_SIZE or min(shape, default=0) < 0:
+                    raise out_of_memory(NO_SIZE)
                 objects[dst] = _Tensor(np.full(size, 0xFF, np.uint8).view(kind).reshape(shape), True)
             case isa.View(dst, src, dims):
                 t = _get(a, src)

@@ -16,6 +16,7 @@ from intarsia.vm.isa import Function, Program
 from intarsia.vm.support_ir import (
     CHUNK,
     HEADER,
+    NO_SIZE,
     OUT_OF_MEMORY,
     STACK,
     STACK_OVERFLOW,
@@ -134,6 +135,7 @@ class _FunctionEmitter:
         self.f = program.functions[number]
         self.lines: list[str] = []
         self.specs: dict[int, isa.Spec] = dict(enumerate(self.f.params))
+        self.numbers: set[int] = set()  # integer registers that hold constants
         self.names = 0
         self.framed = any(isinstance(i, isa.Frame) for i in self.f.code)
 
@@ -229,7 +231,7 @@ class _FunctionEmitter:
     def bytes(self, dims: list[str], dtype: str) -> str:
         total = str(ITEMSIZE[dtype])
         for d in dims:
-            total = self.value(f"mul i64 {total}, {d}")
+            total = self.value(f"call i64 @intarsia_times(i64 {total}, i64 {d})")
         return total
 
     def fail_if(self, condition: str, message: int, a: str, b: str) -> None:
@@ -252,6 +254,7 @@ class _FunctionEmitter:
     def instr(self, at: int, i: isa.Instr) -> None:
         match i:
             case isa.Imm(dst, value):
+                self.numbers.add(dst)
                 self.add(f"%r{dst} = add i64 0, {value}")
             case isa.Arith(dst, op, a, b):
                 if op in _ARITH:
@@ -278,6 +281,10 @@ class _FunctionEmitter:
                 self.fail_if("icmp eq ptr %frame, null", OUT_OF_MEMORY, f"%r{size}", "0")
                 self.add(f"%frame.end = getelementptr i8, ptr %frame, i64 %r{size}")
             case isa.Slot(dst, offset, dtype, dims):
+                # one symbol alone is the size of something real
+                if sum(d not in self.numbers for d in dims) > 1:
+                    size = self.bytes([f"%r{d}" for d in dims], dtype)
+                    self.fail_if(f"icmp uge i64 {size}, {NO_SIZE}", OUT_OF_MEMORY, size, "0")
                 data = self.value(f"getelementptr i8, ptr %frame, i64 %r{offset}")
                 self.define(dst, data, "null", isa.Spec(dtype, len(dims)), dims)
             case isa.Heap(dst, dtype, dims):

@@ -23,6 +23,8 @@ CONSTANTS, RESULTS, STACK_BYTES, TYPES, NUMPY, GONE = range(9, 15)  # set from o
 TENSOR = "%tensor"
 TENSOR_WORDS = 10  # data, owner, eight dimensions
 
+NO_SIZE = 1 << 61  # bytes: no tensor has so many
+
 SUPPORT = f"""
 %tensor = type {{ ptr, ptr, [8 x i64] }}
 %context = type {{ ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, i64, ptr, [6 x i64], [{_LISTS} x ptr] }}
@@ -30,11 +32,27 @@ SUPPORT = f"""
 %block = type {{ ptr, ptr, i64, i64, [4 x i64] }}
 
 declare ptr @aligned_alloc(i64, i64)
+declare {{ i64, i1 }} @llvm.umul.with.overflow.i64(i64, i64)
 declare void @free(ptr)
 declare i64 @llvm.ctlz.i64(i64, i1)
 declare ptr @llvm.frameaddress.p0(i32)
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+
+; ---- sizes: dimensions multiplied, in bytes; {NO_SIZE} if one is negative or there are too many to count
+define internal i64 @intarsia_times(i64 %total, i64 %d) {{
+  %r = call {{ i64, i1 }} @llvm.umul.with.overflow.i64(i64 %total, i64 %d)
+  %v = extractvalue {{ i64, i1 }} %r, 0
+  %over = extractvalue {{ i64, i1 }} %r, 1
+  %negative = icmp slt i64 %d, 0
+  %large = icmp uge i64 %v, {NO_SIZE}
+  %already = icmp uge i64 %total, {NO_SIZE}
+  %a = or i1 %over, %negative
+  %b = or i1 %large, %already
+  %bad = or i1 %a, %b
+  %size = select i1 %bad, i64 {NO_SIZE}, i64 %v
+  ret i64 %size
+}}
 
 ; ---- contexts
 define ptr @intarsia_context_new(ptr %pool, ptr %constants) {{
